@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from _harness import median_seconds, picture, show
-from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.keys import mix_numbers
 from millpond.service.open_pond import open_pond
 from millpond.state.arrow_file import open_arrow, write_arrow
@@ -31,13 +31,13 @@ KEYS = 20_000
 COLUMNS = "k long, __ts long, __seq long"
 
 
-def arranged(table: pa.Table, shard: tuple[int, int]) -> Run:
+def arranged(table: pa.Table, shard: tuple[int, int]) -> SortedRun:
     """The run of a shard."""
     keys = mix_numbers(table["k"].to_numpy())
     return build(keys, np.ascontiguousarray(table["__ts"].to_numpy()), None, shard)
 
 
-def facts(run: Run) -> tuple[int, int]:
+def facts(run: SortedRun) -> tuple[int, int]:
     """What the runs of both ways are compared by."""
     return len(run.keys), int(np.bitwise_xor.reduce(run.keys)) if len(run.keys) else 0
 

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from _harness import picture, seconds, show
-from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.probe import GREATEST, LEAST, expand, probe
 
 #: Structs that probe one by one; what all of them would take is worked out from these.
@@ -33,7 +33,7 @@ def bounds(op: str, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return value, value + SPAN // 1000
 
 
-def separate(values: np.ndarray, op2: str, op3: tuple[int, int], kept: Run) -> int:
+def separate(values: np.ndarray, op2: str, op3: tuple[int, int], kept: SortedRun) -> int:
     """Pairs found struct by struct, with both factors in each probe."""
     pairs = 0
     for value in values:
@@ -46,10 +46,10 @@ def separate(values: np.ndarray, op2: str, op3: tuple[int, int], kept: Run) -> i
     return pairs
 
 
-def composite(values: np.ndarray, op2: str, op3: tuple[int, int], kept: Run) -> int:
+def composite(values: np.ndarray, op2: str, op3: tuple[int, int], kept: SortedRun) -> int:
     """Pairs found by one merge of all structs with what the shared factor leaves of S."""
     first, last = np.searchsorted(kept.order, [op3[0], op3[1] + 1])
-    rest = Run(kept.keys[first:last], kept.order[first:last], kept.place[first:last])
+    rest = SortedRun(kept.keys[first:last], kept.order[first:last], kept.place[first:last])
     structs = build(None, values)
     low, high = bounds(op2, structs.order)
     found = probe(structs, low, high, rest)

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _harness import console, picture, seconds, show
-from millpond.engine.joins.data_stem import Part
+from millpond.engine.joins.data_stem import StemPart
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import SegmentPart, write_run
@@ -262,7 +262,7 @@ def stored_segment(
     assert step is not None
     runs = []
     if is_old:
-        run = write_run(store, Part(table).arrange(step.key))
+        run = write_run(store, StemPart(table).arrange(step.key))
         runs.append((step.key.text, 0, 1, f"runs/{run.path.name}", run.checksum))
     low, high = (START + 1_000 * at for at in (first, first + count - 1))
     path = f"segments/{file.path.name}"

@@ -9,6 +9,7 @@ statements before it are executed in a pond of their own, and what the failing o
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,10 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.api.app import create_app
+from millpond.api.client import RemotePond
 from millpond.api.problems import status_of
+from millpond.api.remote_handles import RemoteHandle, RemoteStream
 from millpond.catalog.options import OPTIONS, Option, Scope, list_options
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
+from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
 from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
@@ -313,11 +317,61 @@ def http_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+#: What Python programs hold: its class, its heading, and how it is got.
+_HELD = (
+    (Pond, "A pond", "`millpond.open()` gives it.", RemotePond),
+    (Handle, "A standing query", "`mp.register()` and `mp.query()` give it.", RemoteHandle),
+    (StreamHandle, "A derived stream", "`mp.derived()` gives it.", RemoteStream),
+)
+
+
+def python_page() -> str:
+    """docs/reference/python.md."""
+    lines = [
+        _NOTE,
+        "# Python",
+        "",
+        "All that the objects have which Millpond gives to programs. The last column says whether a"
+        " served pond has it too (`millpond.connect(url)`). The [guide](../guide/python.md) shows"
+        " them at work; `help()` gives parameters, types and errors.",
+    ]
+    for held, heading, source, served in _HELD:
+        lines += ["", f"## {heading}", "", source, "", "| member | does | served |"]
+        lines += ["| --- | --- | --- |"]
+        for name in sorted(name for name in dir(held) if not name.startswith("_")):
+            has = "yes" if hasattr(served, name) else ""
+            lines.append(f"| `{_member(held, name)}` | {_purpose(held, name)} | {has} |")
+        lines += [
+            f"| `{_member(served, name)}` | {_purpose(served, name)} | only |"
+            for name in sorted(set(dir(served)) - set(dir(held)))
+            if not name.startswith("_")
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _member(held: type, name: str) -> str:
+    """Write a method with the names of its parameters, or an attribute."""
+    found = getattr(held, name)
+    if not callable(found):
+        return name
+    given = list(inspect.signature(found).parameters.values())[1:]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return f"{name}({', '.join(stars.get(p.kind, '') + p.name for p in given)})"
+
+
+def _purpose(held: type, name: str) -> str:
+    """The first paragraph of a member's docstring."""
+    text = inspect.getdoc(getattr(held, name))
+    assert text, f"{held.__name__}.{name} has no docstring"
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     REFERENCE / "errors.md": errors_page,
     REFERENCE / "options.md": options_page,
     REFERENCE / "metrics.md": metrics_page,
     REFERENCE / "http.md": http_page,
+    REFERENCE / "python.md": python_page,
 }
 
 

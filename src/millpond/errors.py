@@ -89,6 +89,8 @@ CODES: dict[str, str] = {
     "SERVE-710": "the server does not have the name the request asks for",
     "SERVE-711": "a page of another origin may not call the server",
     "SERVE-712": "the server cannot be started as it was told to",
+    "SERVE-713": "the token does not allow it",
+    "SERVE-714": "a quota of the token, or of its owner, is used up",
     "INTERNAL-901": "Millpond itself failed",
 }
 

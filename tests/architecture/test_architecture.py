@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,3 +139,22 @@ def test_no_modules_import_each_other_in_a_circle():
 def test_no_folder_holds_more_than_25_modules():
     sizes = {d: len(list(d.glob("*.py"))) for d in {f.parent for f in FILES}}
     assert {str(d): n for d, n in sizes.items() if n > 25} == {}
+
+
+#: Names of two classes that are two forms of one idea.
+TWO_FORMS = {
+    "Followable": "the protocol that HTTP asks, and the handle that implements it",
+    "Period": "BEGIN … END as written, and the window it is",
+    "StreamHandle": "the protocol that HTTP asks, and the handle that implements it",
+}
+
+
+def test_a_class_name_means_one_thing():
+    """But for `api/shapes.py`, which writes the package's classes down as JSON has them."""
+    homes = defaultdict(set)
+    for file in FILES:
+        if file != SOURCE / "api" / "shapes.py":
+            for node in ast.parse(file.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes[node.name].add(module(file))
+    assert {name for name, places in homes.items() if len(places) > 1} == TWO_FORMS.keys()

@@ -14,6 +14,8 @@ from millpond.service.pond import Pond
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from kafka_broker import Broker, Missing
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -74,3 +76,16 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds} seconds") from error
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One Kafka broker for all tests of a run; a test that kills it starts it again."""
+    pytest.importorskip("confluent_kafka", reason="pip install millpond[kafka]")
+    try:
+        broker = Broker(tmp_path_factory.mktemp("kafka"))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    broker.start()
+    yield broker
+    broker.stop()

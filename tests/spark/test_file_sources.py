@@ -494,16 +494,26 @@ def test_a_relation_with_a_bad_row_is_refused_with_the_row(pond, tmp_path):
 
 def test_the_rate_source(pond, eventually: Callable[..., Any]):
     pond.execute(
-        "CREATE STREAM ticks (at TIMESTAMP, n BIGINT) TIMESTAMP BY at"
+        "CREATE STREAM ticks (timestamp TIMESTAMP, value BIGINT) TIMESTAMP BY timestamp"
         " USING rate OPTIONS (rowsPerSecond '100')"
     )
-    query = pond.register("SELECT count(*), count(DISTINCT n), min(n), max(n) FROM ticks")
+    query = pond.register(
+        "SELECT count(*), count(DISTINCT value), min(value), max(value) FROM ticks"
+    )
     eventually(lambda: query.invoke().rows()[0][0] > 100)
     count, distinct, least, greatest = query.invoke().rows()[0]
     assert count == distinct == greatest - least + 1
 
 
 @pytest.mark.parametrize("path", ["a[1] {b}.csv", "a*.csv"])
+def test_columns_that_are_none_of_the_sources_are_refused(pond):
+    with pytest.raises(MillpondError) as refused:
+        pond.execute("CREATE STREAM ticks (at TIMESTAMP, n BIGINT) TIMESTAMP BY at USING rate")
+    assert refused.value.code == "DATA-502"
+    assert '"at"' in refused.value.primary
+    assert refused.value.detail == "It has timestamp, value."
+
+
 def test_a_relative_path_in_a_directory_that_looks_like_a_pattern(
     bounded, tmp_path, monkeypatch, path
 ):

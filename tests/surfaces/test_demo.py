@@ -18,7 +18,7 @@ from rich.console import Console
 
 from millpond.demo import data, proof, replay
 from millpond.demo import run_demo as demo
-from millpond.demo.data import Feed, prepare
+from millpond.demo.data import ReplayedRows, prepare
 from millpond.demo.proof import prove
 from millpond.demo.replay import Meter, Replay
 from millpond.demo.run_demo import Scale, run_demo
@@ -62,12 +62,12 @@ def screen() -> Screen:
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
+def feed(tmp_path_factory: pytest.TempPathFactory) -> ReplayedRows:
     """The first days; tests drop files of copies only."""
     return prepare(tmp_path_factory.mktemp("feed"), DAYS)
 
 
-def copy(feed: Feed, directory: Path, days: int = DAYS) -> Feed:
+def copy(feed: ReplayedRows, directory: Path, days: int = DAYS) -> ReplayedRows:
     """The feed's first days in another directory; the year's file is read once that way."""
     shutil.copytree(feed.directory, directory, dirs_exist_ok=True)
     moved = [
@@ -78,13 +78,13 @@ def copy(feed: Feed, directory: Path, days: int = DAYS) -> Feed:
 
 
 @pytest.fixture
-def prepared(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+def prepared(feed: ReplayedRows, monkeypatch: pytest.MonkeyPatch) -> None:
     """The demo takes its data from a copy."""
     monkeypatch.setattr(demo, "prepare", lambda directory, days: copy(feed, directory, days))
 
 
 @pytest.fixture
-def replayed(feed: Feed, tmp_path: Path) -> Iterator[tuple[Pond, Feed]]:
+def replayed(feed: ReplayedRows, tmp_path: Path) -> Iterator[tuple[Pond, ReplayedRows]]:
     """A pond with the days' data in it and nobody who asks."""
     feed = copy(feed, tmp_path / "feed")
     meter = Meter()

@@ -11,10 +11,12 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.problems import SAFE_HEADERS, problem
@@ -51,7 +53,9 @@ class Access:
     """The settings that say who may call a server.
 
     Attributes:
-        token: The token every call but liveness must bear; None if no token is needed.
+        token: A token that may do everything; None if there is none.
+        tokens: The file of all other tokens; None if there is none. Without this and `token`,
+            calls need no token.
         hosts: The names under which the server is reached, besides the loopback names and the
             address a connection comes to.
         origins: The origins whose pages may call the server, besides its own.
@@ -60,10 +64,20 @@ class Access:
     token: str | None = None
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
+    tokens: Path | None = None
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether a call needs a token."""
+        return bool(self.token or self.tokens)
 
     @classmethod
     def of(
-        cls, token: str | None = None, hosts: Iterable[str] = (), origins: Iterable[str] = ()
+        cls,
+        token: str | None = None,
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        tokens: Path | None = None,
     ) -> Access:
         """Access by names and origins as people write them.
 
@@ -71,7 +85,7 @@ class Access:
             MillpondError: SERVE-712, a name is not a host name or an origin not an origin.
         """
         named = frozenset(_check_host(host) for host in hosts)
-        return cls(token or None, named, frozenset(_check_origin(o) for o in origins))
+        return cls(token or None, named, frozenset(map(_check_origin, origins)), tokens)
 
 
 class HostGate:
@@ -136,6 +150,37 @@ class SiteGate:
         # A link from another page may open the console: that changes nothing.
         follows_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
         return site is None or site in _OWN_SITE or follows_link
+
+
+class PathPrefix:
+    """Serves under a path that a reverse proxy has it under, whether the proxy takes it off or not.
+
+    What the server says of its own paths has the prefix.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+
+        async def send_with_prefix(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("location", "").startswith("/"):
+                    headers["location"] = self._prefix + headers["location"]
+            await send(message)
+
+        path = scope["path"]
+        if path == self._prefix:
+            # The console's page names its files relative to itself.
+            return await RedirectResponse("/", 308)(scope, receive, send_with_prefix)
+        if path.startswith(f"{self._prefix}/"):
+            path = path[len(self._prefix) :]
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await self._app(scope, receive, send_with_prefix)
 
 
 def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:

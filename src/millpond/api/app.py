@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from fastapi import FastAPI, Security
+from fastapi import APIRouter, FastAPI, Security
 from fastapi.security import HTTPBearer
 
 import millpond
 from millpond.api import problems
-from millpond.api.access import Access, HostGate, SiteGate, allow_origins
+from millpond.api.access import Access, HostGate, PathPrefix, SiteGate, allow_origins
 from millpond.api.document import COMMON, describe_errors
-from millpond.api.limits import BodyLimit, TokenGate
+from millpond.api.limits import BodyLimit
 from millpond.api.request_work import WorkForRequest
+from millpond.api.rights.audit import AuditTrail, note_statement
+from millpond.api.rights.caller import EVERYBODY, current_caller
+from millpond.api.rights.gate import TokenGate
+from millpond.api.rights.guarded_pond import GuardedPond
+from millpond.api.rights.tickets import Tickets
+from millpond.api.rights.token_file import TokenBook, TokenEntry, hash_token
 from millpond.api.routers import changes, feed, observation, queries, statements, streams
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
@@ -30,6 +34,7 @@ def create_app(
     max_body: int = MAX_BODY,
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
+    prefix: str = "",
 ) -> FastAPI:
     """Make the application that serves a pond.
 
@@ -39,6 +44,7 @@ def create_app(
         max_body: The largest body a request may have, in bytes, unpacked or not.
         max_seconds: How long a request may take; None for no limit but those of queries.
         policy: What the statements of clients may make the pond read; nothing by default.
+        prefix: The path a reverse proxy has the server under, like "/pond".
     """
     access = access or Access()
     app = FastAPI(
@@ -51,32 +57,48 @@ def create_app(
         responses=describe_errors(*COMMON),
         # A path is served as it is: a trailing slash is not redirected to another path.
         redirect_slashes=False,
+        servers=[{"url": prefix}] if prefix else None,
     )
     problems.install(app)
     app.state.followers = Subscribers()
-    app.include_router(observation.liveness(pond))
-    # `TokenGate` checks the token before; this only puts the token into the document.
-    bearer = HTTPBearer(auto_error=False, description="The server's token.")
-    guarded: dict[str, Any] = {"dependencies": [Security(bearer)]} if access.token else {}
-    guarded["responses"] = describe_errors(401) if access.token else {}
-    # FastAPI tries one after another: what is called most comes first, and nothing is nested.
+    tickets = Tickets()
+    find_caller = current_caller if access.needs_token else lambda: EVERYBODY
+    pond = GuardedPond(pond, find_caller, note_statement)
+    guarded = APIRouter()
     for router in (
-        queries.router(pond),
-        streams.router(pond, max_body),
-        changes.router(pond, app.state.followers),
-        feed.router(pond, app.state.followers),
         statements.router(pond, policy),
+        queries.router(pond),
+        changes.router(pond, app.state.followers),
+        feed.router(pond, app.state.followers, tickets, prefix),
+        streams.router(pond, max_body),
         observation.router(pond),
     ):
-        app.include_router(router, **guarded)
+        guarded.include_router(router)
+    app.include_router(observation.liveness(pond))
+    if access.needs_token:
+        # `TokenGate` checks the token before; this only puts the token into the document.
+        bearer = HTTPBearer(auto_error=False, description="A token of the server.")
+        errors = describe_errors(401, 429)
+        app.include_router(guarded, dependencies=[Security(bearer)], responses=errors)
+    else:
+        app.include_router(guarded)
     page.mount(app)
     # The middleware added last runs first.
     app.add_middleware(BodyLimit, limit=max_body)
-    if access.token:
-        app.add_middleware(TokenGate, token=access.token)
+    if access.needs_token:
+        app.add_middleware(TokenGate, book=_open_book(access), tickets=tickets)
     if access.origins:
         app.add_middleware(allow_origins, origins=access.origins)
     app.add_middleware(SiteGate, origins=access.origins)
     app.add_middleware(HostGate, hosts=access.hosts)
+    app.add_middleware(AuditTrail)
+    if prefix:
+        app.add_middleware(PathPrefix, prefix=prefix)
     app.add_middleware(WorkForRequest, max_seconds=max_seconds)
     return app
+
+
+def _open_book(access: Access) -> TokenBook:
+    """The tokens a server knows."""
+    single = TokenEntry(EVERYBODY, hash_token(access.token)) if access.token else None
+    return TokenBook(access.tokens, single)

@@ -114,7 +114,8 @@ async def _check_documented(request: Request, path: str) -> None:
         MillpondError: SERVE-703 for a query parameter, half of a surrogate pair in the body, or a
             body where none is taken; SERVE-708 for a media type.
     """
-    call = request.app.openapi()["paths"][path][request.method.lower()]
+    method = "get" if request.method == "HEAD" else request.method.lower()
+    call = request.app.openapi()["paths"][path][method]
     if request.query_params:
         known = [p["name"] for p in call.get("parameters", ()) if p["in"] == "query"]
         for name in request.query_params:

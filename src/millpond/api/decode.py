@@ -175,7 +175,7 @@ def relation(body: dict[str, Any]) -> RelationDef:
 
 
 def query(body: dict[str, Any]) -> QueryDef:
-    """The query of `encode.definition_json`."""
+    """Read a query as `encode.definition_json` writes it."""
     return QueryDef(
         id=body["id"],
         name=body["name"],

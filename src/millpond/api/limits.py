@@ -1,8 +1,7 @@
-"""Checks the token and the size of the body of every request before any route runs."""
+"""Checks the size of the body of every request before any route runs."""
 
 from __future__ import annotations
 
-import hmac
 import zlib
 
 from starlette.datastructures import Headers
@@ -10,11 +9,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.problems import problem
 from millpond.errors import MillpondError
-
-#: The paths that need no token: liveness, and the console's own files, which hold no data and in
-#: which the user types the token.
-OPEN_PATHS = frozenset({"/healthz", "/"})
-OPEN_PREFIXES = ("/console/",)
 
 
 def body_too_large_error(limit: int) -> MillpondError:
@@ -24,31 +18,6 @@ def body_too_large_error(limit: int) -> MillpondError:
         f"the body has more than {limit:,} bytes",
         hint="Send it in parts; each part has its own Idempotency-Key.",
     )
-
-
-class TokenGate:
-    """Refuses requests without the token."""
-
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._token = token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._is_open(scope["path"]):
-            return await self._app(scope, receive, send)
-        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._token):
-            return await self._app(scope, receive, send)
-        error = MillpondError(
-            "SERVE-706",
-            "the token is wrong" if token else "the token is missing",
-            hint="Send the header Authorization: Bearer TOKEN (--token, or token= in Python).",
-        )
-        await problem(error)(scope, receive, send)
-
-    @staticmethod
-    def _is_open(path: str) -> bool:
-        return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
 
 
 class BodyLimit:

@@ -52,12 +52,14 @@ STATUSES: dict[str, int] = {
     "SERVE-709": 406,
     "SERVE-710": 421,
     "SERVE-711": 403,
+    "SERVE-713": 403,
+    "SERVE-714": 429,
 }
 
 #: Seconds after which a client may ask again while Spark is started again.
 RETRY_AFTER = 5
 
-#: After how many seconds a push that was refused may be sent again.
+#: After how many seconds a request that was refused because of too much work may be sent again.
 RETRY_SECONDS = 1
 
 #: What every answer says: no page may frame it, and it is what its media type says.
@@ -83,7 +85,7 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
-    if error.code == "POND-417":
+    if error.code in ("POND-417", "SERVE-714"):
         headers["Retry-After"] = str(RETRY_SECONDS)
     if error.code == "POND-415":
         headers["Retry-After"] = str(RETRY_AFTER)

@@ -276,6 +276,14 @@ class QueryCount(Shape):
     queries: int
 
 
+class Ticket(Shape):
+    """A ticket for a feed: `path` follows the feed; it ends when nobody has for `idle_seconds`."""
+
+    ticket: str
+    path: str
+    idle_seconds: float
+
+
 class Plan(Shape):
     """A plan as EXPLAIN writes it."""
 

@@ -13,7 +13,9 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
+from millpond.planner.resolve.names import Names
 from millpond.service.changes.feed import Feed, FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.observe.control_tables import Entity
@@ -87,6 +89,9 @@ class Followable(Protocol):
 
 class ServedHandle(QueryHandle, Followable, Protocol):
     """A standing query in this process."""
+
+    @property
+    def definition(self) -> QueryDef: ...
 
 
 class ServedStream(StreamHandle, Followable, Protocol):
@@ -167,7 +172,12 @@ class ControlTables(Protocol):
 class ServedPond(Surface, Protocol):
     """A pond in this process: its results come as they are given, and it has metrics."""
 
-    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]: ...
+    def run(
+        self,
+        text: str,
+        policy: AccessPolicy | None = None,
+        approve: Callable[[Statement], Statement] | None = None,
+    ) -> Iterable[StatementResult]: ...
 
     def query(self, name_or_id: str | int) -> ServedHandle: ...
 
@@ -187,8 +197,17 @@ class ServedPond(Surface, Protocol):
     def drop_queries(self, selection: QuerySelection) -> int: ...
 
     def open_feed(
-        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+        self,
+        selection: QuerySelection,
+        after: str | None = None,
+        snapshot: bool = False,
+        admits: Callable[[QueryDef], bool] | None = None,
     ) -> Feed: ...
+
+    def followed_among(self, queries: Iterable[QueryDef]) -> list[QueryDef]: ...
+
+    @property
+    def names(self) -> Names: ...
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 

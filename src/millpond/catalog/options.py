@@ -30,7 +30,7 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True)
-class Values:
+class OptionValues:
     """The values that options of one kind can have.
 
     Attributes:
@@ -66,7 +66,7 @@ class Option:
     scopes: tuple[Scope, ...]
     takes: str
     what: str
-    values: Values
+    values: OptionValues
     default: Any = None
     unless_given: str = ""
     type: type = str
@@ -80,13 +80,13 @@ class Option:
         return f"{self.takes}: {self.what}" if self.what else self.takes
 
 
-def _words(*words: str) -> Values:
+def _words(*words: str) -> OptionValues:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value.lower() not in words:
             raise ValueError
         return value.lower()
 
-    return Values(check, {"enum": list(words)})
+    return OptionValues(check, {"enum": list(words)})
 
 
 def _is_number(value: Any) -> bool:
@@ -226,19 +226,19 @@ def _tags(value: Any) -> str:
 
 
 _TEXT = {"type": "string"}
-_TRUTH = Values(_truth, {"type": "boolean"})
-_POSITIVE = Values(_positive, {"type": "number", "exclusiveMinimum": 0})
-_WHOLE = Values(_whole, {"type": "integer"})
-_COUNT = Values(_count, {"type": "integer", "minimum": 1})
-_INTEGER = Values(_integer, {"type": "integer", "minimum": 1})
-_LENGTH = Values(_length, _TEXT)
-_LENGTH_OR_AUTO = Values(_length_or_auto, _TEXT)
-_LENGTH_OR_UNBOUNDED = Values(_length_or_unbounded, _TEXT)
-_AMOUNT = Values(_memory, _TEXT)
-_ANYTHING = Values(_anything, {})
-_OWNER = Values(_owner, _TEXT)
-_COMMENT = Values(_comment, _TEXT)
-_TAGS = Values(_tags, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})
+_TRUTH = OptionValues(_truth, {"type": "boolean"})
+_POSITIVE = OptionValues(_positive, {"type": "number", "exclusiveMinimum": 0})
+_WHOLE = OptionValues(_whole, {"type": "integer"})
+_COUNT = OptionValues(_count, {"type": "integer", "minimum": 1})
+_INTEGER = OptionValues(_integer, {"type": "integer", "minimum": 1})
+_LENGTH = OptionValues(_length, _TEXT)
+_LENGTH_OR_AUTO = OptionValues(_length_or_auto, _TEXT)
+_LENGTH_OR_UNBOUNDED = OptionValues(_length_or_unbounded, _TEXT)
+_AMOUNT = OptionValues(_memory, _TEXT)
+_ANYTHING = OptionValues(_anything, {})
+_OWNER = OptionValues(_owner, _TEXT)
+_COMMENT = OptionValues(_comment, _TEXT)
+_TAGS = OptionValues(_tags, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})
 
 _EVERY = (
     Option(
@@ -289,7 +289,7 @@ _EVERY = (
         "an amount of memory, as '64 MB', or 'unbounded'",
         "how many bytes of elements a query of weight 1 is granted in its windows, one of weight 2"
         " twice as many",
-        Values(_memory_or_unbounded, _TEXT),
+        OptionValues(_memory_or_unbounded, _TEXT),
         "unbounded",
         remark="A query that would need more is reduced as far as it tolerates when it is"
         " registered or altered; a query that tolerates nothing stays exact.",
@@ -300,7 +300,7 @@ _EVERY = (
         "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'",
         "how far the query may be reduced when there is not enough memory or time: the shortest"
         " window, the smallest sample, the widest interval of an estimate",
-        Values(_tolerance, _TEXT),
+        OptionValues(_tolerance, _TEXT),
         "nothing",
         is_settled=True,
         remark="See [what you tolerate](../guide/tolerate.md).",

@@ -11,7 +11,7 @@ from millpond.cli.output_format import Format, ReportFormat
 from millpond.cli.result_writers import writer
 from millpond.model.time import now
 from millpond.service.results import StatementResult
-from millpond.state.check_and_repair.check import Part, check_store
+from millpond.state.check_and_repair.check import Finding, check_store
 from millpond.state.check_and_repair.repair import repair_store
 from millpond.state.set_aside import clean_set_aside
 from millpond.state.store import lock_store
@@ -53,7 +53,7 @@ def check(store: Path, format: ReportFormat, clean: bool) -> bool:
     return report.is_whole
 
 
-def _describe(part: Part) -> str:
+def _describe(part: Finding) -> str:
     return "damaged" if part.damage else part.says or "whole"
 
 

@@ -1,4 +1,4 @@
-"""`millpond`: run, serve, shell, demo, check, repair, trust, bench.
+"""`millpond`: run, serve, shell, demo, check, repair, trust, token, bench.
 
 A command imports slow packages (Spark, above all) only after its arguments, its file and its port
 have been checked.
@@ -21,6 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 import millpond
+from millpond.cli import manage_tokens
 from millpond.cli.complaints import complain
 from millpond.cli.engine_flags import with_engine_flags
 from millpond.cli.output_format import Format, ReportFormat
@@ -133,6 +134,15 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
     master: Master = None,
     token: Token = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokens",
+            envvar="MILLPOND_TOKENS",
+            metavar="FILE",
+            help="The file of the tokens of people and programs; see millpond token.",
+        ),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -163,6 +173,28 @@ def serve(
     max_rows: Annotated[
         int | None, typer.Option(min=1, help="The most rows an answer may have.")
     ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where changes and refusals are logged, as JSON lines."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's certificate and its chain, in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, in PEM.")
+    ] = None,
+    path_prefix: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The path a reverse proxy has the server under: /pond."),
+    ] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="An address whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
+        ),
+    ] = None,
     source_root: Annotated[
         list[Path] | None,
         typer.Option(help="A directory whose files clients may use as sources; repeatable."),
@@ -175,15 +207,23 @@ def serve(
     settings: dict[str, Any],
 ) -> None:
     """Serves a pond over HTTP: the API, the web console and the metrics."""
-    from millpond.api import server, tokens
+    from millpond.api import server
+    from millpond.api import tokens as kept_token
     from millpond.api.access import Access
+    from millpond.api.rights.audit import write_audit_to
+    from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
     policy = AccessPolicy.of(source_root or (), source_format or ())
-    if token == tokens.AUTO:
-        token = tokens.make_token()
-        _note(f"the token is in {tokens.token_file()}")
-    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [])
+    if token == kept_token.AUTO:
+        token = kept_token.make_token()
+        _note(f"the token is in {kept_token.token_file()}")
+    if tokens is not None:
+        read_entries(tokens)  # raises what is wrong with the file
+    transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
+    if audit_log is not None:
+        write_audit_to(audit_log)
+    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
     listener = server.bind(host, port)
     if insecure:
         _note(f"whoever reaches {host} can read and write")
@@ -213,6 +253,7 @@ def serve(
             max_body=max_body_mb * 1024 * 1024,
             max_seconds=max_seconds,
             policy=policy,
+            transport=transport,
         )
     finally:
         pond.close()
@@ -313,6 +354,9 @@ def trust(
     from millpond.cli.trust_functions import trust_functions
 
     trust_functions(store, names or [], every, key)
+
+
+app.add_typer(manage_tokens.app, name="token")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -57,7 +57,7 @@ class DayFile:
 
 
 @dataclass(frozen=True)
-class Feed:
+class ReplayedRows:
     """Everything that is replayed.
 
     Attributes:
@@ -82,7 +82,7 @@ class Feed:
         return sum(f.rows for _, files in self.days for f in files if f.stream == stream)
 
 
-def prepare(directory: Path, days: int = DAYS) -> Feed:
+def prepare(directory: Path, days: int = DAYS) -> ReplayedRows:
     """Writes the first `days` days of the year below `directory`, ready to be dropped.
 
     Raises:
@@ -109,7 +109,7 @@ def prepare(directory: Path, days: int = DAYS) -> Feed:
         pq.write_table(rows.slice(0, 0), directory / stream / "0000-columns.parquet")
         for day, file in _write_days(directory / "ahead", stream, rows):
             by_day.setdefault(day, []).append(file)
-    return Feed(directory, sorted(by_day.items(), key=lambda item: item[0]), flights)
+    return ReplayedRows(directory, sorted(by_day.items(), key=lambda item: item[0]), flights)
 
 
 def _find_installed() -> Path:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
-from millpond.demo.data import DayFile, Feed
+from millpond.demo.data import DayFile, ReplayedRows
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
@@ -97,7 +97,7 @@ class Tick:
 class Replay:
     """Drops a feed's files at the pace the pond takes them."""
 
-    def __init__(self, feed: Feed, pond: Pond, meter: Meter) -> None:
+    def __init__(self, feed: ReplayedRows, pond: Pond, meter: Meter) -> None:
         self._feed = feed
         self._pond = pond
         self._meter = meter

@@ -24,7 +24,7 @@ from typing import Any
 
 import typer
 
-from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, Feed, prepare
+from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
@@ -185,7 +185,7 @@ class _Demo:
 
     # -- part by part --------------------------------------------------------------------------
 
-    def _start(self) -> Feed:
+    def _start(self) -> ReplayedRows:
         self._screen.part("1  Starting")
         began = time.monotonic()
         feed_directory = self._directory / "feed"
@@ -225,7 +225,7 @@ class _Demo:
         ):
             self._screen.say(f"  {line}")
 
-    def _replay(self, feed: Feed, during: Sequence[Traveller]) -> None:
+    def _replay(self, feed: ReplayedRows, during: Sequence[Traveller]) -> None:
         self._screen.part("3  The year goes by, and more travellers come")
         replay = Replay(feed, self.pond, self._meter)
         waiting = list(during)
@@ -267,7 +267,7 @@ class _Demo:
             "and every one is answered over the whole year."
         )
 
-    def _show_answers(self, feed: Feed) -> None:
+    def _show_answers(self, feed: ReplayedRows) -> None:
         self._screen.part("5  What some of them see, now and at instants of the past")
         end = FIRST_DAY + timedelta(days=len(feed.days))
         past = [(at, what) for at, what in _REMEMBERED[:2] if at.date() < end]
@@ -278,7 +278,7 @@ class _Demo:
             self._screen.answers(traveller, answers)
         show_unusual(self.pond, self._screen)
 
-    def _prove(self, early: Sequence[Traveller], feed: Feed) -> Verdict:
+    def _prove(self, early: Sequence[Traveller], feed: ReplayedRows) -> Verdict:
         self._screen.part("6  Does it matter when a query was registered?")
         chosen = random.Random(1).sample(list(early), min(self._scale.twins, len(early)))
         verdict = prove(self.pond, chosen, self._instants(feed))
@@ -299,7 +299,7 @@ class _Demo:
                 self._screen.say(line)
         return verdict
 
-    def _instants(self, feed: Feed) -> list[int | None]:
+    def _instants(self, feed: ReplayedRows) -> list[int | None]:
         """Now, remembered days, and others drawn over the whole year."""
         draw = random.Random(7)
         minutes = len(feed.days) * 24 * 60

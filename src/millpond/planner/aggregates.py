@@ -16,15 +16,15 @@ from millpond.cql.tree.function_calls import name_call
 from millpond.model.windows import Rows
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.pushdown import is_pushed_whole
-from millpond.planner.resolve.scope import Leaf, Scope
-from millpond.synopses.totals import Kind, kind_of
+from millpond.planner.resolve.scope import Leaf, SelectScope
+from millpond.synopses.totals import ColumnKind, kind_of
 
 #: The functions whose values come from totals.
 COUNT, SUM, AVG, MIN, MAX = FUNCTIONS = ("count", "sum", "avg", "min", "max")
 
 
 @dataclass(frozen=True)
-class AggregateCall:
+class ColumnAggregate:
     """A call of an aggregate function of a stream's column.
 
     Attributes:
@@ -37,8 +37,8 @@ class AggregateCall:
 
 
 def find_aggregates(
-    body: exp.Expr, leaves: list[Leaf], scopes: list[Scope]
-) -> tuple[AggregateCall, ...] | None:
+    body: exp.Expr, leaves: list[Leaf], scopes: list[SelectScope]
+) -> tuple[ColumnAggregate, ...] | None:
     """Find the calls that are a query's columns; None if the query is anything else.
 
     Args:
@@ -60,7 +60,7 @@ def find_aggregates(
     return found if found and len(found) == len(calls) else None
 
 
-def _read_call(node: exp.Expr, scope: Scope, leaf: Leaf) -> AggregateCall | None:
+def _read_call(node: exp.Expr, scope: SelectScope, leaf: Leaf) -> ColumnAggregate | None:
     if not isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
         return None
     function, argument = name_call(node), node.this
@@ -68,9 +68,9 @@ def _read_call(node: exp.Expr, scope: Scope, leaf: Leaf) -> AggregateCall | None
         return None
     if isinstance(argument, exp.Star):
         plain = function == COUNT and not any(argument.args.values())
-        return AggregateCall(COUNT, None) if plain else None
+        return ColumnAggregate(COUNT, None) if plain else None
     if isinstance(argument, exp.Literal):
-        return AggregateCall(COUNT, None) if function == COUNT else None
+        return ColumnAggregate(COUNT, None) if function == COUNT else None
     resolution = scope.resolved.get(id(argument)) if isinstance(argument, exp.Column) else None
     if resolution is None or resolution.source is not scope.sources[0] or resolution.outer:
         return None
@@ -80,9 +80,9 @@ def _read_call(node: exp.Expr, scope: Scope, leaf: Leaf) -> AggregateCall | None
     field = leaf.definition.schema.to_arrow().field(place)
     if not _has_totals(function, field.type):
         return None
-    return AggregateCall(function, field.name)
+    return ColumnAggregate(function, field.name)
 
 
 def _has_totals(function: str, type_: pa.DataType) -> bool:
     """Whether totals of a column of this type have what the function needs."""
-    return function == COUNT or kind_of(type_) is not Kind.COUNTED
+    return function == COUNT or kind_of(type_) is not ColumnKind.COUNTED

@@ -22,7 +22,7 @@ from millpond.planner.residual import LEAF, make_residual_tree, with_literals
 from millpond.planner.resolve.from_clause import is_more_than_a_projection, strip_qualifiers
 from millpond.planner.resolve.names import spell
 from millpond.planner.resolve.pushdown import split_conjuncts, split_where
-from millpond.planner.resolve.scope import Leaf, Resolution, Scope, Source
+from millpond.planner.resolve.scope import Leaf, Resolution, SelectScope, Source
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class JoinShape:
 
 
 def find_join(
-    body: exp.Expr, scopes: list[Scope], streams: list[Leaf], check: TypeCheck
+    body: exp.Expr, scopes: list[SelectScope], streams: list[Leaf], check: TypeCheck
 ) -> JoinShape | None:
     """Find the join of a query's outermost SELECT; None if SteMs could not serve it.
 
@@ -110,7 +110,7 @@ def find_join(
 
 
 def _projection(
-    select: exp.Select, scope: Scope, joined: list[Leaf]
+    select: exp.Select, scope: SelectScope, joined: list[Leaf]
 ) -> tuple[tuple[int, str], ...] | None:
     """Find `JoinShape.projection`."""
     if is_more_than_a_projection(select):
@@ -139,7 +139,7 @@ def _projection(
     return tuple(chosen)
 
 
-def _is_plain(select: exp.Select, scope: Scope) -> bool:
+def _is_plain(select: exp.Select, scope: SelectScope) -> bool:
     """Whether FROM lists streams, then relations, joined by inner joins that merge no columns."""
     kinds = [s.leaf.is_stream if s.leaf is not None else None for s in scope.sources]
     if len(kinds) < 2 or None in kinds or kinds != sorted(kinds, key=bool, reverse=True):
@@ -172,7 +172,9 @@ def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]
 _OPS: dict[type, str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 
 
-def _side(side: exp.Expr, scope: Scope, place: dict[int, int], check: TypeCheck) -> JoinSide | None:
+def _side(
+    side: exp.Expr, scope: SelectScope, place: dict[int, int], check: TypeCheck
+) -> JoinSide | None:
     """Make a side of a factor, if it reads one stream of this FROM clause and nothing else."""
     if side.find(exp.Query) is not None:
         return None
@@ -197,7 +199,7 @@ def _side(side: exp.Expr, scope: Scope, place: dict[int, int], check: TypeCheck)
     return JoinSide(place[id(source.leaf)], shape, type_)
 
 
-def _one_source(resolved: list[Resolution | None], scope: Scope) -> Source | None:
+def _one_source(resolved: list[Resolution | None], scope: SelectScope) -> Source | None:
     source: Source | None = None
     for resolution in resolved:
         if resolution is None or resolution.outer or resolution.merged or not resolution.column:

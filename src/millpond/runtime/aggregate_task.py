@@ -21,7 +21,7 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import get_column, open_segment
 from millpond.state.store import new_path
 from millpond.synopses.blocked_totals import BlockedTotals
-from millpond.synopses.totals import Column, open_column
+from millpond.synopses.totals import OpenColumn, open_column
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _MatchedSegment:
         first, last = np.searchsorted(self._rows, (lo, hi))
         return self._rows[first:last]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> OpenColumn:
         return open_column(get_column(self._table, name))
 
 

@@ -7,9 +7,9 @@ return only descriptions. Running a task again leaves an orphan and changes noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,11 +26,11 @@ from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import StemSnapshot
-from millpond.engine.matching.results_structure import Matches, Passage
+from millpond.engine.matching.results_structure import FilterPassage, Matches
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
-from millpond.model.time import END
+from millpond.model.time import BEGINNING, END
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
@@ -91,6 +91,8 @@ class SplitRun:
     start: int
     key: tuple[Any, ...]
     offset: int
+    #: The greatest timestamp, of a run of elements whose key begins with topic and partition.
+    high: int | None = None
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class BuiltSegment:
     matches: FileMeta | None = None
     upto: int = 0
     failed: dict[int, str] = field(default_factory=dict)
-    stats: dict[str, Passage] = field(default_factory=dict)
+    stats: dict[str, FilterPassage] = field(default_factory=dict)
     matched: int = 0
     visits: int = 0
     routed: int = 0
@@ -123,13 +125,15 @@ class BuiltSegment:
 class Chunk:
     """Rows of one split, in order: raw rows of a source, or pushed rows, which were judged before.
 
-    `accepted_at` is set for pushed rows: the clock when they were judged.
+    `accepted_at` is set for pushed rows: the clock when they were judged. `name_row` is set for
+    records of a topic: it says of a row where it is, and their key begins with topic and partition.
     """
 
     stream_id: int
     key: tuple[Any, ...]
     rows: pa.Table
     accepted_at: int | None = None
+    name_row: Callable[[int], str] | None = None
 
 
 def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
@@ -162,6 +166,7 @@ class _Builder:
         }
         self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
+        self._partitioned = False
 
     def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
         """Admit a chunk; yield a segment whenever one is full."""
@@ -177,6 +182,9 @@ class _Builder:
                 or self._bytes + elements.nbytes > SEGMENT_BYTES
             ):
                 yield self._segment()
+            if chunk.name_row is not None:
+                self._partitioned = True
+                admitted = _name_rejects(admitted, chunk.name_row, start)
             self._keep(DATA, chunk.key, elements)
             self._rows += elements.num_rows
             self._bytes += elements.nbytes
@@ -214,6 +222,9 @@ class _Builder:
         for key, offset, rows in sorted(self._waiting[kind], key=lambda piece: piece[:2]):
             if not runs or runs[-1].key != key:
                 runs.append(SplitRun(start, key, offset))
+            if self._partitioned and kind == DATA:
+                highest = max(int(pc.max(rows["__ts"]).as_py()), runs[-1].high or BEGINNING)
+                runs[-1] = replace(runs[-1], high=highest)
             tables.append(rows)
             start += rows.num_rows
         self._waiting[kind] = []
@@ -238,6 +249,23 @@ class _Builder:
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
         return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs))
+
+
+def _name_rejects(
+    admitted: AdmittedRows, name_row: Callable[[int], str], start: int
+) -> AdmittedRows:
+    """Add to each reject's reason which record it is."""
+    if not admitted.rejects.num_rows:
+        return admitted
+    reasons = [
+        f"{reason} ({name_row(start + int(row))})"
+        for reason, row in zip(
+            admitted.rejects["reason"].to_pylist(), admitted.reject_rows, strict=True
+        )
+    ]
+    place = admitted.rejects.column_names.index("reason")
+    rejects = admitted.rejects.set_column(place, "reason", pa.array(reasons, pa.string()))
+    return replace(admitted, rejects=rejects)
 
 
 def in_time_order(elements: pa.Table) -> pa.Table:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.joins.arrangement import Run
-from millpond.engine.joins.data_stem import Part, QuerySets
+from millpond.engine.joins.arrangement import SortedRun
+from millpond.engine.joins.data_stem import QuerySets, StemPart
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.plan import ArrangementKey
 from millpond.engine.matching.results_structure import MatchReader
@@ -99,16 +99,16 @@ class StoredRuns:
         self._is_sharded = is_sharded
         self._built = built
 
-    def __call__(self, part: Part, key: ArrangementKey) -> list[Run]:
+    def __call__(self, part: StemPart, key: ArrangementKey) -> list[SortedRun]:
         shards = self._shards if key.values else 1
         chosen = [self._shard] if self._is_sharded and key.values else range(shards)
         return [self._run(part, key, shard, shards) for shard in chosen]
 
-    def _run(self, part: Part, key: ArrangementKey, shard: int, shards: int) -> Run:
+    def _run(self, part: StemPart, key: ArrangementKey, shard: int, shards: int) -> SortedRun:
         for name, number, of, path, checksum in self._segment.runs:
             if (name, number, of) == (key.text, shard, shards):
                 try:
-                    return Run.of_table(open_arrow(Path(self._store) / path, checksum))
+                    return SortedRun.of_table(open_arrow(Path(self._store) / path, checksum))
                 except MillpondError:
                     break  # the file is unreadable; runs are a cache and are made again
         run = part.arrange(key, (shard, shards))
@@ -122,7 +122,7 @@ class StoredRuns:
         return run
 
 
-def write_run(store: str, run: Run) -> FileMeta:
+def write_run(store: str, run: SortedRun) -> FileMeta:
     """Write a run. Runs are a cache and need not survive a loss of power."""
     return write_arrow(new_path(store, "runs"), run.to_table(), sync=False, whole=False)
 

@@ -22,8 +22,8 @@ import numpy as np
 from millpond.engine.eddy.eddy import Eddy, Ledger
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.joins.arrangement import Places, shard_range
-from millpond.engine.joins.data_stem import DataSteM, Part
-from millpond.engine.joins.join import MORSEL, Budget, Composites, Reach, SteMProbe, TooManyPairs
+from millpond.engine.joins.data_stem import DataSteM, StemPart
+from millpond.engine.joins.join import MORSEL, Composites, PairLimit, Reach, SteMProbe, TooManyPairs
 from millpond.engine.joins.keys import Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched, number_arrivals
@@ -139,7 +139,7 @@ class _ProbeTask:
     def files(self, uses: Sequence[tuple[int, tuple[int | None, ...]]]) -> Iterator[BuiltPairs]:
         """Join and write."""
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
-        budget = Budget(self.job.most)
+        budget = PairLimit(self.job.most)
         for start in self.leaves:
             module = self._find_only_probe(stems, start, budget, len(uses))
             if module is None:
@@ -148,7 +148,7 @@ class _ProbeTask:
                 yield from self._write_all_stretches(stems, start, module)
 
     def _find_only_probe(
-        self, stems: list[DataSteM], start: int, budget: Budget, uses: int
+        self, stems: list[DataSteM], start: int, budget: PairLimit, uses: int
     ) -> SteMProbe | None:
         """Find the one probe of a join of two streams whose pairs can be written as stretches."""
         if len(stems) != 2 or max(self.job.limit) >= 2**32:
@@ -175,7 +175,7 @@ class _ProbeTask:
     ) -> Iterator[BuiltPairs]:
         """Join two streams and write the pairs of the stretches."""
         waiting: list[StretchedPairs] = []
-        known: dict[Part, tuple[Places, int]] = {}
+        known: dict[StemPart, tuple[Places, int]] = {}
         count = 0
         time_of = self.plan.time_of(start)
         for morsel in self._gather_new(stems, start):
@@ -244,7 +244,7 @@ class _ProbeTask:
     ) -> Iterator[tuple[list[DataSteM], Composites]]:
         """Yield the joined tuples, morsel by morsel."""
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
-        budget = Budget(self.job.most)
+        budget = PairLimit(self.job.most)
         for start in self.leaves:
             yield from self._tuples(stems, start, budget, len(uses))
 
@@ -253,7 +253,7 @@ class _ProbeTask:
         return self.job.limit[leaf] if leaf < start else self.job.old[leaf]
 
     def _tuples(
-        self, stems: list[DataSteM], start: int, budget: Budget, uses: int
+        self, stems: list[DataSteM], start: int, budget: PairLimit, uses: int
     ) -> Iterator[tuple[list[DataSteM], Composites]]:
         reach = Reach(self.job.spans)
         modules = []
@@ -273,7 +273,7 @@ class _ProbeTask:
         return range(len(self.job.leaves))
 
     def _stem(self, leaf: int, slots: list[int | None]) -> DataSteM:
-        parts: list[Part] = []
+        parts: list[StemPart] = []
         offset = 0
         for own in self.job.leaves[leaf]:
             table = open_segment(Path(self.job.store) / own.path, own.checksum)
@@ -282,7 +282,7 @@ class _ProbeTask:
                 self.job.store, own, self.job.shard, self.job.shards, self.sharded, self.built
             )
             arrivals = ArrivalNumbers(table, own)
-            parts.append(Part(table, offset, arrivals, own.is_old, sets, runs))
+            parts.append(StemPart(table, offset, arrivals, own.is_old, sets, runs))
             offset += table.num_rows
         return DataSteM(parts)
 
@@ -305,7 +305,7 @@ class _ProbeTask:
             if (low is None or own.max_ts > low) and (high is None or own.min_ts < high)
         ]
 
-    def _find_fresh(self, part: Part, leaf: int) -> Numbers:
+    def _find_fresh(self, part: StemPart, leaf: int) -> Numbers:
         """Find the rows of a part that are new and may be in an answer."""
         if part.is_old:
             return np.zeros(0, np.int64)
@@ -327,7 +327,7 @@ class _ProbeTask:
                 sets = None if part.sets is None else part.sets[chosen]
                 yield Composites({leaf: chosen + part.offset}, len(chosen), sets)
 
-    def _are_own(self, part: Part, leaf: int, rows: Numbers) -> Mask:
+    def _are_own(self, part: StemPart, leaf: int, rows: Numbers) -> Mask:
         """Mark the rows of this shard: by the key they probe with first, or in turn."""
         job = self.job
         steps = [self.plan.step(frozenset([leaf]), other) for other in self.leaves if other != leaf]

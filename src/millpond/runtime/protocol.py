@@ -48,8 +48,12 @@ class Pipeline(Protocol):
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
+        partitions: Sequence[str] = (),
     ) -> None:
-        """Commit the batch as an epoch. Its rows arrive in the order of their splits' keys."""
+        """Commit the batch as an epoch. Its rows arrive in the order of their splits' keys.
+
+        `partitions` names all partitions of a source that has some, also those without rows.
+        """
         ...
 
     def release(self, plan: BatchPlan) -> None:

@@ -17,9 +17,11 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
+from millpond.cql.tree.statements import Statement
 from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
+from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.feed import Feed, FeedEvent, follow_feed
 from millpond.service.components import Components, PondSettings
@@ -77,12 +79,19 @@ class Pond:
         """
         return list(self.run(text))
 
-    def run(self, text: str, policy: AccessPolicy | None = None) -> Iterable[StatementResult]:
+    def run(
+        self,
+        text: str,
+        policy: AccessPolicy | None = None,
+        approve: Callable[[Statement], Statement] | None = None,
+    ) -> Iterable[StatementResult]:
         """Run a script's statements in order, and yield each result as soon as it is there.
 
         Args:
             text: The script.
             policy: Which sources the statements may use; None for all that this process can read.
+            approve: Called with each statement before the statement is executed; gives the
+                statement to execute instead, or raises why it may not be.
         """
         self._components.check_open()
         parsed = parse_script(text)
@@ -90,7 +99,8 @@ class Pond:
         for statement in parsed:
             check_work()
             try:
-                yield executor.execute(statement)
+                approved = statement if approve is None else approve(statement)
+                yield executor.execute(approved)
             except MillpondError as error:
                 raise _place_in_script(error, text, statement.offset) from error
 
@@ -203,11 +213,18 @@ class Pond:
         return follow_feed(feed, self.listen, follow)
 
     def open_feed(
-        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+        self,
+        selection: QuerySelection,
+        after: str | None = None,
+        snapshot: bool = False,
+        admits: Callable[[QueryDef], bool] | None = None,
     ) -> Feed:
-        """Begin a feed of the selected queries, which is read a page at a time."""
+        """Begin a feed of the selected queries, which is read a page at a time.
+
+        With `admits`, only of those queries for which it is true, now and whenever queries come.
+        """
         self._components.check_open()
-        return self._components.feeds.open(selection, after, snapshot)
+        return self._components.feeds.open(selection, after, snapshot, admits)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener`, from any thread, when there may be changes; return what ends that."""
@@ -351,6 +368,16 @@ class Pond:
         """Drop the selected queries in one epoch; return how many they were."""
         self._components.check_open()
         return self._components.drop_queries(selection)
+
+    def followed_among(self, queries: Iterable[QueryDef]) -> list[QueryDef]:
+        """Those of the queries whose changes are computed."""
+        version = self._components.log.version
+        return [query for query in queries if version.change_log(query.id) is not None]
+
+    @property
+    def names(self) -> Names:
+        """What the names of the pond stand for now."""
+        return self._components.registrar.names
 
     def functions(self) -> list[dict[str, Any]]:
         """List the user-defined functions: signature, limits, and the cost of their calls."""

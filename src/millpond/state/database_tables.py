@@ -104,6 +104,20 @@ CREATE INDEX inbox_remembered ON inbox (accepted_at) WHERE collected = 1;
 """
 
 
+#: Tables of format 2 that its first stores do not have.
+ADDED = """
+CREATE TABLE IF NOT EXISTS partition ( -- how far each partition of a stream's source has come
+  stream_id INTEGER NOT NULL, name TEXT NOT NULL, high INTEGER, arrived_at INTEGER NOT NULL,
+  PRIMARY KEY (stream_id, name)
+) WITHOUT ROWID
+"""
+
+
+def add_tables(connection: Connection) -> None:
+    """Create the tables that a store of this format may not have yet."""
+    connection.execute(re.sub(r"--.*", "", ADDED))
+
+
 def create_tables(connection: Connection, incarnation: str) -> None:
     """Create the tables of a new store, in an open transaction."""
     for statement in re.sub(r"--.*", "", DDL).split(";"):

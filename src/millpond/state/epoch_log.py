@@ -21,7 +21,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
 from millpond.state.database_tables import definition_row, settings_row
 from millpond.state.fail_points import reach
-from millpond.state.version import MatchRef, SegmentRef, Version
+from millpond.state.version import MatchRef, SegmentRef, StreamClock, Version
 
 #: For how many epochs the log keeps the kind and the time.
 _REMEMBERED_EPOCHS = 10_000
@@ -226,6 +225,7 @@ class EpochLog:
                 [d.id for d in (*change.drop, *change.drop_functions, *change.drop_summaries)],
             ),
             ("clock", "stream_id", [d.id for d in change.drop]),
+            ("partition", "stream_id", [d.id for d in change.drop]),
             ("slot_floor", "stream_id", [d.id for d in change.drop]),
             ("segment", "id", [s.id for s in change.drop_segments]),
             ("matches", "id", [m.id for m in change.drop_matches]),
@@ -256,7 +256,16 @@ class EpochLog:
         many("INSERT OR REPLACE INTO batch VALUES (?, ?)", sorted(change.batches))
         many(
             "INSERT OR REPLACE INTO clock VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(id, *astuple(clock)) for id, clock in change.clocks.items()],
+            [_clock_row(id, clock) for id, clock in change.clocks.items()],
+        )
+        many(
+            "INSERT OR REPLACE INTO partition VALUES (?, ?, ?, ?)",
+            [
+                (id, name, high, arrived_at)
+                for id, clock in change.clocks.items()
+                for name, (high, arrived_at) in clock.partitions.items()
+                if arrived_at == clock.arrived_at  # the others are what they were
+            ],
         )
         many(
             "INSERT INTO segment VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -301,6 +310,20 @@ class EpochLog:
         if next_id > self._saved_next_id:
             counters.append(("definition", next_id))
         many("INSERT OR REPLACE INTO counter VALUES (?, ?)", counters)
+
+
+def _clock_row(stream_id: int, clock: StreamClock) -> tuple[Any, ...]:
+    return (
+        stream_id,
+        clock.high,
+        clock.heartbeat,
+        clock.arrived_at,
+        clock.next_seq,
+        clock.rejected,
+        clock.ended,
+        clock.kept_from,
+        clock.relations_epoch,
+    )
 
 
 def _segment_row(segment: SegmentRef) -> tuple[Any, ...]:

@@ -107,6 +107,8 @@ class StreamClock:
         relations_epoch: Of a derived stream: the epoch as of which the relations of its query were
             read to make its elements so far. (Its elements are made up to the instant before its
             heartbeat.)
+        partitions: How far each partition of the source has come, by name: the greatest timestamp
+            committed, or None, and the clock at its last arrival.
     """
 
     high: int | None = None
@@ -117,6 +119,7 @@ class StreamClock:
     ended: bool = False
     kept_from: int = BEGINNING
     relations_epoch: int = 0
+    partitions: Mapping[str, tuple[int | None, int]] = field(default_factory=dict)
 
     @property
     def position(self) -> int:

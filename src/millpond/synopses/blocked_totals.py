@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.synopses.total_walks import block_ends, block_whole
-from millpond.synopses.totals import Ints, Kind, Total, Values, run_sums, sum_of_words
+from millpond.synopses.totals import ColumnKind, Ints, Total, Values, run_sums, sum_of_words
 
 #: Matches of a block.
 BLOCK = 4_096
 
-_KINDS = (None, Kind.COUNTED, Kind.WHOLE, Kind.DOUBLE)
+_KINDS = (None, ColumnKind.COUNTED, ColumnKind.WHOLE, ColumnKind.DOUBLE)
 _GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 #: Numbers before the arrays of a packed entry.
 _HEADER = 6
@@ -47,7 +47,7 @@ class BlockedTotals:
         greatest: int64[b]: the same of the greatest.
     """
 
-    kind: Kind | None
+    kind: ColumnKind | None
     rows: int
     starts: Ints | None
     counts: Ints | None = None
@@ -91,7 +91,7 @@ class BlockedTotals:
         count = rows if self.counts is None else int(self.counts[last] - self.counts[first])
         if self.sums is None or self.least is None or self.greatest is None or not count:
             return Total(rows, count)
-        if self.kind is Kind.WHOLE:
+        if self.kind is ColumnKind.WHOLE:
             high, low = (self.sums[last] - self.sums[first]).tolist()
             sum_ = (high << 32) + low
         else:
@@ -157,7 +157,7 @@ def block_values(matching: Ints | None, values: Values) -> BlockedTotals:
     rows, valid = values.size, values.valid
     firsts = np.arange(0, rows, BLOCK)
     counts = None if valid is None else _run(np.add.reduceat(valid, firsts, dtype=np.int64))
-    if values.kind is Kind.COUNTED or not rows:
+    if values.kind is ColumnKind.COUNTED or not rows:
         return BlockedTotals(values.kind, rows, starts, counts)
     least, greatest = np.empty(len(firsts), np.int64), np.empty(len(firsts), np.int64)
     base, specials = 0, None

@@ -39,7 +39,7 @@ _ALL = slice(None)
 UNIT = -1074
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """What is known of a column's values, beside how many are not NULL."""
 
     #: How many: for values of any type.
@@ -50,11 +50,11 @@ class Kind(StrEnum):
     DOUBLE = "double"
 
 
-def kind_of(type_: pa.DataType) -> Kind:
+def kind_of(type_: pa.DataType) -> ColumnKind:
     """Return what totals of columns of a type know."""
     if pa.types.is_floating(type_):
-        return Kind.DOUBLE
-    return Kind.WHOLE if is_whole(type_) or is_time(type_) else Kind.COUNTED
+        return ColumnKind.DOUBLE
+    return ColumnKind.WHOLE if is_whole(type_) or is_time(type_) else ColumnKind.COUNTED
 
 
 class Total(NamedTuple):
@@ -101,7 +101,7 @@ def merge(totals: Iterable[Total]) -> Total:
     return Total(rows, values, sum_, (plus, minus, nan), least, greatest)
 
 
-class Column(NamedTuple):
+class OpenColumn(NamedTuple):
     """A column of a segment, opened for its totals.
 
     Attributes:
@@ -112,21 +112,21 @@ class Column(NamedTuple):
         valid: Which are not NULL; None if all are.
     """
 
-    kind: Kind
+    kind: ColumnKind
     size: int
     numbers: npt.NDArray[Any] | None
     valid: Bools | None
 
 
-def open_column(column: pa.Array) -> Column:
+def open_column(column: pa.Array) -> OpenColumn:
     """Open a column; only booleans, and which values are NULL, are copied."""
     kind = kind_of(column.type)
     valid = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
-    numbers = None if kind is Kind.COUNTED else view_numbers(column)
-    return Column(kind, len(column), numbers, valid)
+    numbers = None if kind is ColumnKind.COUNTED else view_numbers(column)
+    return OpenColumn(kind, len(column), numbers, valid)
 
 
-def total_of(column: Column, rows: Ints | slice = _ALL, sums: bool = True) -> Total:
+def total_of(column: OpenColumn, rows: Ints | slice = _ALL, sums: bool = True) -> Total:
     """Compute the total of a column's values in some rows.
 
     Args:
@@ -142,7 +142,7 @@ def total_of(column: Column, rows: Ints | slice = _ALL, sums: bool = True) -> To
     if numbers is None or not count:
         return Total(size, count)
     chosen = numbers[rows] if valid is None else numbers[rows][valid]
-    if column.kind is Kind.WHOLE:
+    if column.kind is ColumnKind.WHOLE:
         whole = np.ascontiguousarray(chosen, np.int64)
         high, low, least, greatest = sum_whole(whole)
         return Total(size, count, (high << 32) + low, (0, 0, 0), least, greatest)
@@ -155,7 +155,7 @@ def total_of(column: Column, rows: Ints | slice = _ALL, sums: bool = True) -> To
     return Total(size, count, sum_of_words(words[0], base), (plus, minus, nan), least, greatest)
 
 
-def _count(column: Column, rows: Ints | slice) -> int:
+def _count(column: OpenColumn, rows: Ints | slice) -> int:
     return len(range(column.size)[rows]) if isinstance(rows, slice) else len(rows)
 
 
@@ -170,7 +170,7 @@ class Values(NamedTuple):
         valid: Which are not NULL; None if all are.
     """
 
-    kind: Kind
+    kind: ColumnKind
     size: int
     whole: Ints | None
     doubles: Doubles | None
@@ -184,7 +184,7 @@ class Values(NamedTuple):
         return double_keys(self.doubles)
 
 
-def read_values(column: Column, rows: Ints | None = None) -> Values:
+def read_values(column: OpenColumn, rows: Ints | None = None) -> Values:
     """Read a column's values, of these rows or of all."""
     kind, numbers, valid = column.kind, column.numbers, column.valid
     size = column.size if rows is None else len(rows)
@@ -193,7 +193,7 @@ def read_values(column: Column, rows: Ints | None = None) -> Values:
     if numbers is None:
         return Values(kind, size, None, None, valid)
     chosen = numbers if rows is None else numbers[rows]
-    if kind is Kind.WHOLE:
+    if kind is ColumnKind.WHOLE:
         whole = np.ascontiguousarray(chosen, np.int64)
         whole = whole if valid is None else np.where(valid, whole, 0)
         return Values(kind, size, whole, None, valid)

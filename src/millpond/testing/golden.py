@@ -35,7 +35,7 @@ from millpond.model import time
 from millpond.service.pond import Pond
 from millpond.testing import golden_table as cells
 from millpond.testing.decoys import decoys
-from millpond.testing.golden_feeds import Feeds
+from millpond.testing.golden_feeds import GoldenFeeds
 from millpond.testing.golden_file import (
     Arrival,
     Expect,
@@ -94,7 +94,7 @@ class _Performance:
         self.variation = variation
         self.clock = ManualClock()
         self.oracle = OraclePond(self.clock)
-        self.feeds = Feeds(variation)
+        self.feeds = GoldenFeeds(variation)
         self.steps = 0
 
     def run(self) -> None:

@@ -15,7 +15,7 @@ from millpond.testing.golden_file import Arrival, FeedRows
 from millpond.testing.golden_ways import Variation
 
 
-class Feeds:
+class GoldenFeeds:
     """The streams and relations declared so far, and how a variation feeds them."""
 
     def __init__(self, variation: Variation) -> None:

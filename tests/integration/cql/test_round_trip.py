@@ -12,10 +12,12 @@ import pytest
 from sqlglot import exp
 
 from millpond.cql import parse_query, parse_script, parse_statement, print_query, print_statement
+from millpond.cql.parse.requests import SHOWN
 from millpond.cql.print.dialect import RelationToStream, StreamWindow, to_duckdb
 from millpond.cql.print.printer import meaning
+from millpond.cql.tree import statements
 from millpond.cql.tree.nodes import BY_ATTRIBUTES, PERIOD, STREAM_SAMPLE, SummaryEstimate
-from millpond.cql.tree.statements import Ask
+from millpond.cql.tree.statements import Ask, Show
 
 CORPUS = (Path(__file__).parent / "corpus.cql").read_text(encoding="utf-8")
 TEXTS = [statement.text for statement in parse_script(CORPUS)]
@@ -24,6 +26,14 @@ TEXTS = [statement.text for statement in parse_script(CORPUS)]
 def test_the_corpus_is_large() -> None:
     assert len(TEXTS) >= 80
     assert len(set(TEXTS)) == len(TEXTS)
+
+
+def test_the_corpus_has_every_statement_and_all_that_can_be_shown() -> None:
+    parsed = parse_script(CORPUS)
+    kinds = {type(statement) for statement in parsed}
+    assert kinds == set(statements.Statement.__subclasses__())
+    shown = {statement.what.upper() for statement in parsed if isinstance(statement, Show)}
+    assert shown == set(SHOWN)
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -28,7 +28,7 @@ _MISSING = describe_errors(404)
 
 
 def liveness(pond: ServedPond) -> APIRouter:
-    """Make the call that needs no token."""
+    """Make the calls that need no token."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get(
@@ -42,19 +42,22 @@ def liveness(pond: ServedPond) -> APIRouter:
             return _readiness(pond)
         return Response(json_values.dumps({"status": "alive"}), media_type=encode.JSON)
 
-    return routes
-
-
-def router(pond: ServedPond) -> APIRouter:
-    """Make the calls that show the pond's state; one of them changes settings."""
-    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
-
     @routes.get(
         "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
     )
     async def readiness() -> Response:
         """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
         return _readiness(pond)
+
+    # Probes may ask with HEAD; the document has the answers with GET.
+    routes.add_api_route("/healthz", liveness, methods=["HEAD"], include_in_schema=False)
+    routes.add_api_route("/readyz", readiness, methods=["HEAD"], include_in_schema=False)
+    return routes
+
+
+def router(pond: ServedPond) -> APIRouter:
+    """Make the calls that show the pond's state; one of them changes settings."""
+    routes = APIRouter(route_class=DocumentedRoute, tags=["observation"])
 
     @routes.get("/metrics", response_class=Response, responses=describe_answer(None, "text/plain"))
     def metrics() -> Response:

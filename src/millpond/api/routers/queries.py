@@ -72,14 +72,18 @@ class SelectionParameters:
 
     def read_some(self) -> QuerySelection:
         """The selection. Raises SERVE-703 if there is no condition."""
-        selection = self.read()
-        if selection.is_everything:
-            raise MillpondError(
-                "SERVE-703",
-                "no queries are selected",
-                hint="Give queries=, owner=, tag=, state= or containing=.",
-            )
-        return selection
+        return require_condition(self.read())
+
+
+def require_condition(selection: QuerySelection) -> QuerySelection:
+    """Return a selection that has a condition. Raises SERVE-703 if there is none."""
+    if selection.is_everything:
+        raise MillpondError(
+            "SERVE-703",
+            "no queries are selected",
+            hint="Give queries, owner, tag, state or containing.",
+        )
+    return selection
 
 
 def router(pond: ServedPond) -> APIRouter:

@@ -1,1 +1,1 @@
-"""From text to statements and trees: tokens, a cursor over them, one reader for each clause."""
+"""From text to statements and trees: tokens, a reader of them, one reader for each clause."""

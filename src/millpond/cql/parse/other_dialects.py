@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.cursor import CqlCursor
+from millpond.cql.parse.token_reader import TokenReader
 from millpond.errors import MillpondError
 
 #: What SHOW lists in other systems, and the statement that lists the same here.
@@ -51,7 +51,7 @@ def show_hint(word: str) -> str | None:
     return f"Write SHOW {shown}; SHOW ENTITIES lists all there is." if shown else None
 
 
-def clause_error(at: CqlCursor) -> MillpondError | None:
+def clause_error(at: TokenReader) -> MillpondError | None:
     """Make the error of a clause that CQL writes differently, if one starts here."""
     word, behind = at._curr.text.upper() if at._curr else "", at._next
     follows = behind.text.upper() if behind else ""
@@ -82,7 +82,7 @@ def clause_error(at: CqlCursor) -> MillpondError | None:
     return None
 
 
-def _bare_window_error(at: CqlCursor, window: str) -> MillpondError:
+def _bare_window_error(at: TokenReader, window: str) -> MillpondError:
     shown = {"RANGE": "RANGE 1 MINUTE", "ROWS": "ROWS 10"}.get(window.split()[0], window)
     return at.fault(
         f"{window.split()[0]} stands outside brackets",
@@ -91,7 +91,7 @@ def _bare_window_error(at: CqlCursor, window: str) -> MillpondError:
     )
 
 
-def file_error(at: CqlCursor, file: str) -> MillpondError:
+def file_error(at: TokenReader, file: str) -> MillpondError:
     """Make the error of a file in FROM."""
     kind = next((k for k in ("json", "parquet", "orc", "text") if k in file.lower()), "csv")
     return at.fault(

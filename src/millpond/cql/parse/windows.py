@@ -9,7 +9,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.cursor import CqlCursor
+from millpond.cql.parse.token_reader import TokenReader
 from millpond.cql.tree.nodes import QUALIFIER, Period, PeriodBound, StreamWindow
 from millpond.cql.tree.places import place
 from millpond.errors import MillpondError, Span
@@ -72,7 +72,7 @@ def amounts(text: str) -> list[tuple[str, str | None]]:
     return found
 
 
-class WindowParser(CqlCursor):
+class WindowParser(TokenReader):
     """Reads `[...]` windows, `BEGIN ... END ...` periods and durations."""
 
     def duration(self, what: str, *, zero: bool = False) -> int:

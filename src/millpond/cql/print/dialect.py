@@ -14,8 +14,8 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.cursor import SyntaxFault
 from millpond.cql.parse.queries import QueryParser
+from millpond.cql.parse.token_reader import SyntaxFault
 from millpond.cql.parse.tokens import CqlTokenizer, tokenize
 from millpond.cql.print.generators import STYLE, CqlGenerator, EngineGenerator
 from millpond.cql.tree.nodes import (

@@ -33,6 +33,8 @@ from millpond.model.schema import Field, Schema, parts_of
 
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
+#: Another: why a row can be no element, in the reader's words; NULL for all other rows.
+REFUSED = "__refused"
 
 #: The instants DuckDB's TIMESTAMP can hold, its infinities included.
 _LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1
@@ -83,6 +85,9 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     """Judge a batch; columns are found by name in any case, and a missing one is NULL."""
     count = rows.num_rows
     reasons = _Reasons(count)
+    if REFUSED in rows.column_names:
+        said = rows[REFUSED]
+        reasons.mark(_mask(pc.is_valid(said)), lambda row: said[row].as_py())
     rows = _without_large(_conform(rows, judge.schema, reasons), reasons)
     cast = _cast(rows, judge.schema, reasons)
     _compute(cast, judge.schema, reasons)

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from millpond.catalog.objects import StreamDef
 from millpond.model.time import BEGINNING, END
+
+
+@dataclass(frozen=True)
+class PartitionProgress:
+    """How far one partition of a source has come.
+
+    Attributes:
+        high: The greatest timestamp seen of its elements, or None.
+        arrived_at: The clock when rows of it arrived last, or when it was found.
+    """
+
+    high: int | None
+    arrived_at: int
 
 
 @dataclass(frozen=True)
@@ -17,12 +31,14 @@ class StreamProgress:
         heartbeat: H as of the last epoch that touched the stream.
         arrived_at: The clock at the last arrival or HEARTBEAT, or None.
         ended: Whether a bounded source has been read to its end.
+        partitions: How far each partition has come, by name, of a source that has some.
     """
 
     high: int | None = None
     heartbeat: int = BEGINNING
     arrived_at: int | None = None
     ended: bool = False
+    partitions: Mapping[str, PartitionProgress] = field(default_factory=dict)
 
 
 def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -> int:
@@ -31,6 +47,10 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
     Application time: H as of the last epoch. Once IDLE AFTER has passed without arrivals, H stays
     as far behind the clock as it was at the last arrival or HEARTBEAT. System time: the clock. A
     derived stream: the instant up to which its elements are made.
+
+    Each partition of a source has a heartbeat, and the least of them is H: records are in order
+    only within their partition. A partition without arrivals for IDLE AFTER does not count; once
+    none counts, H moves on from the furthest of them, as that of a stream without partitions.
     """
     if progress.ended:
         return END
@@ -38,6 +58,13 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
         return progress.heartbeat
     if stream.timestamp_by is None:
         return max(progress.heartbeat, clock)
+    if progress.partitions:
+        active = [p for p in progress.partitions.values() if not _is_idle(p, stream, clock)]
+        if active:
+            return max(progress.heartbeat, _least(active, stream))
+        highs = [p.high for p in progress.partitions.values() if p.high is not None]
+        furthest = max(highs, default=BEGINNING + stream.delay) - stream.delay
+        progress = replace(progress, heartbeat=max(progress.heartbeat, furthest))
     if (
         stream.idle_after is not None
         and progress.arrived_at is not None
@@ -46,6 +73,15 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
     ):
         return max(progress.heartbeat, clock - (progress.arrived_at - progress.heartbeat))
     return progress.heartbeat
+
+
+def _is_idle(partition: PartitionProgress, stream: StreamDef, clock: int) -> bool:
+    return stream.idle_after is not None and clock - partition.arrived_at >= stream.idle_after
+
+
+def _least(partitions: Iterable[PartitionProgress], stream: StreamDef) -> int:
+    """The least heartbeat of partitions; one that never had an element is at the beginning."""
+    return min(BEGINNING if p.high is None else p.high - stream.delay for p in partitions)
 
 
 def latest_allowed(stream: StreamDef, clock: int, default: int) -> int:
@@ -64,10 +100,28 @@ def latest_allowed(stream: StreamDef, clock: int, default: int) -> int:
 
 
 def after_arrivals(
-    progress: StreamProgress, stream: StreamDef, high: int | None, arrival: int
+    progress: StreamProgress,
+    stream: StreamDef,
+    high: int | None,
+    arrival: int,
+    partitions: Mapping[str, PartitionProgress] | None = None,
 ) -> StreamProgress:
-    """Return the progress after a batch with greatest timestamp `high`, accepted at `arrival`."""
+    """Return the progress after a batch.
+
+    Args:
+        progress: How far the stream had come before.
+        stream: The stream.
+        high: The greatest timestamp of the batch's elements; None if it has none.
+        arrival: The clock when the batch was accepted.
+        partitions: Those of the source that rows came of, or that were found; see
+            `after_partitions`.
+    """
     floor = current_heartbeat(progress, stream, arrival)
+    if partitions or progress.partitions:
+        together = {**progress.partitions, **(partitions or {})}
+        highs = [h for h in (progress.high, high) if h is not None]
+        known = StreamProgress(max(highs, default=None), floor, arrival, progress.ended, together)
+        return replace(known, heartbeat=current_heartbeat(known, stream, arrival))
     if high is None:
         return StreamProgress(
             progress.high, max(progress.heartbeat, floor), arrival, progress.ended
@@ -86,7 +140,31 @@ def after_heartbeat(
     ahead of its last arrival as `at` is, and H would run ahead of `at`.
     """
     reached = max(current_heartbeat(progress, stream, clock), at)
-    return StreamProgress(progress.high, reached, clock, progress.ended)
+    return StreamProgress(progress.high, reached, clock, progress.ended, progress.partitions)
+
+
+def after_partitions(
+    progress: StreamProgress, highs: Mapping[str, int | None], found: Iterable[str], arrival: int
+) -> dict[str, PartitionProgress]:
+    """Compute how far the partitions of a batch have come.
+
+    Args:
+        progress: How far the stream had come before.
+        highs: The partitions of which rows came, and the greatest timestamp of their elements.
+        found: All partitions that the batch knows of.
+        arrival: The clock when the batch was accepted.
+
+    Returns:
+        The partitions of which rows came, and those that were not known before.
+    """
+    after = {}
+    for name in {*highs, *found}:
+        before = progress.partitions.get(name)
+        if before is not None and name not in highs:
+            continue
+        known = [h for h in (before.high if before else None, highs.get(name)) if h is not None]
+        after[name] = PartitionProgress(max(known, default=None), arrival)
+    return after
 
 
 def merge_progress(one: StreamProgress, other: StreamProgress) -> StreamProgress:
@@ -100,4 +178,5 @@ def merge_progress(one: StreamProgress, other: StreamProgress) -> StreamProgress
         max(one.heartbeat, other.heartbeat),
         later(one.arrived_at, other.arrived_at),
         one.ended or other.ended,
+        {**other.partitions, **one.partitions},
     )

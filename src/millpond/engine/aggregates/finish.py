@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from millpond.planner.aggregates import COUNT, MAX, MIN, SUM, AggregateCall
+from millpond.planner.aggregates import COUNT, MAX, MIN, SUM, ColumnAggregate
 from millpond.synopses.order_keys import make_order_keys, to_decimals
 from millpond.synopses.running_totals import round_to_doubles
 from millpond.synopses.totals import Total, round_sum
@@ -18,7 +18,7 @@ from millpond.synopses.totals import Total, round_sum
 _WORD = 1 << 64
 
 
-def finish(call: AggregateCall, total: Total, type_: pa.DataType | None) -> pa.Array:
+def finish(call: ColumnAggregate, total: Total, type_: pa.DataType | None) -> pa.Array:
     """Return the function's value, as an array of one; whole sums have 64 bits if they fit.
 
     Args:

@@ -38,7 +38,7 @@ class Segment(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class Subtree:
     """A subtree: one segment, or at least two children.
 
     Attributes:
@@ -54,7 +54,7 @@ class Node:
     max_ts: int
     height: int
     segment: Segment | None = None
-    children: tuple[Node, ...] = ()
+    children: tuple[Subtree, ...] = ()
     totals: dict[Hashable, Total] = field(default_factory=dict)
 
 
@@ -63,27 +63,27 @@ class SegmentForest:
 
     def __init__(self) -> None:
         self._segments: Sequence[Segment] = ()
-        self._root: Node | None = None
+        self._root: Subtree | None = None
         #: By the segment's id, or the numbers of the children.
-        self._known: dict[Hashable, Node] = {}
+        self._known: dict[Hashable, Subtree] = {}
         self._numbers = count()
 
-    def root(self, segments: Sequence[Segment]) -> Node | None:
+    def root(self, segments: Sequence[Segment]) -> Subtree | None:
         """Return the tree above these segments; None if there are none.
 
         Args:
             segments: In the order of (min_ts, id). The same object stands for the same segments.
         """
         if segments is not self._segments:
-            known: dict[Hashable, Node] = {}
+            known: dict[Hashable, Subtree] = {}
             self._root = self._grow([self._keep(known, s.id, _leaf, s) for s in segments], known)
             self._segments, self._known = segments, known
         return self._root
 
-    def _grow(self, nodes: list[Node], known: dict[Hashable, Node]) -> Node | None:
+    def _grow(self, nodes: list[Subtree], known: dict[Hashable, Subtree]) -> Subtree | None:
         while len(nodes) > 1:
-            parents: list[Node] = []
-            family: list[Node] = []
+            parents: list[Subtree] = []
+            family: list[Subtree] = []
             for node in nodes:
                 family.append(node)
                 if node.height:
@@ -96,7 +96,7 @@ class SegmentForest:
             nodes = parents
         return nodes[0] if nodes else None
 
-    def _unite(self, family: list[Node], known: dict[Hashable, Node]) -> Node:
+    def _unite(self, family: list[Subtree], known: dict[Hashable, Subtree]) -> Subtree:
         if len(family) == 1:
             only = family[0]
             if not only.height:
@@ -106,26 +106,32 @@ class SegmentForest:
         return self._keep(known, tuple(n.number for n in family), _parent, tuple(family))
 
     def _keep(
-        self, known: dict[Hashable, Node], key: Hashable, make: Callable[..., Node], of: object
-    ) -> Node:
+        self,
+        known: dict[Hashable, Subtree],
+        key: Hashable,
+        make: Callable[..., Subtree],
+        of: object,
+    ) -> Subtree:
         node = self._known.get(key) or make(next(self._numbers), of)
         known[key] = node
         return node
 
-    def nodes(self) -> Iterable[Node]:
+    def nodes(self) -> Iterable[Subtree]:
         """Return all nodes of the last tree."""
         return list(self._known.values())
 
 
-def split_at_window(root: Node | None, low: int | None, high: int) -> tuple[list[Node], list[Node]]:
+def split_at_window(
+    root: Subtree | None, low: int | None, high: int
+) -> tuple[list[Subtree], list[Subtree]]:
     """Cut a tree at the edges of a window.
 
     Returns:
         The greatest subtrees that lie wholly in [low, high], and the segments that straddle an
         edge.
     """
-    whole: list[Node] = []
-    straddling: list[Node] = []
+    whole: list[Subtree] = []
+    straddling: list[Subtree] = []
     stack = [] if root is None else [root]
     while stack:
         node = stack.pop()
@@ -140,7 +146,7 @@ def split_at_window(root: Node | None, low: int | None, high: int) -> tuple[list
     return whole, straddling
 
 
-def total_of_node(node: Node, what: Hashable, of_segment: Callable[[Segment], Total]) -> Total:
+def total_of_node(node: Subtree, what: Hashable, of_segment: Callable[[Segment], Total]) -> Total:
     """Return a subtree's total, from its parts' where it was not asked for before."""
     found = node.totals.get(what)
     if found is None:
@@ -152,12 +158,12 @@ def total_of_node(node: Node, what: Hashable, of_segment: Callable[[Segment], To
     return found
 
 
-def _leaf(number: int, segment: Segment) -> Node:
-    return Node(number, segment.min_ts, segment.max_ts, _height(segment.id), segment)
+def _leaf(number: int, segment: Segment) -> Subtree:
+    return Subtree(number, segment.min_ts, segment.max_ts, _height(segment.id), segment)
 
 
-def _raised(number: int, node: Node) -> Node:
-    return Node(
+def _raised(number: int, node: Subtree) -> Subtree:
+    return Subtree(
         number,
         node.min_ts,
         node.max_ts,
@@ -168,8 +174,8 @@ def _raised(number: int, node: Node) -> Node:
     )
 
 
-def _parent(number: int, children: tuple[Node, ...]) -> Node:
-    return Node(
+def _parent(number: int, children: tuple[Subtree, ...]) -> Subtree:
+    return Subtree(
         number,
         min(n.min_ts for n in children),
         max(n.max_ts for n in children),

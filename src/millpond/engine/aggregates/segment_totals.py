@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import NOTHING, Column, Total, merge, read_values, total_of
+from millpond.synopses.totals import NOTHING, OpenColumn, Total, merge, read_values, total_of
 
 
 class AggregatedSegment(Protocol):
@@ -26,7 +26,7 @@ class AggregatedSegment(Protocol):
 
     def matching(self, lo: int, hi: int) -> np.ndarray | None: ...
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> OpenColumn:
         """Return a column of all the segment's rows."""
         ...
 

@@ -180,7 +180,11 @@ def _in_order(parts: list[_WindowPart], columns: Sequence[str]) -> list[pa.Table
 
 
 def _stretches(parts: list[_WindowPart]) -> Iterator[tuple[int, int]]:
-    """Yield ascending spans of time, ends included: rows of one part, or rows to be merged."""
+    """Divide the time of the parts, in ascending order, at the edges of where parts overlap.
+
+    Yields (first, last) of each span of time, ends included. The rows of a span are either those of
+    one part, or those of several, which have to be merged.
+    """
     if not parts:
         return
     start, reached = parts[0].first, parts[0].last

@@ -40,7 +40,7 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SortedRun:
     """A sorted run.
 
     Attributes:
@@ -62,10 +62,10 @@ class Run:
         )
 
     @staticmethod
-    def of_table(table: pa.Table) -> Run:
+    def of_table(table: pa.Table) -> SortedRun:
         """Use a stored run in place: the table may be mapped from a file."""
         keys, order, place = (_to_numpy(table.column(i)) for i in range(3))
-        return Run(keys, order, place)
+        return SortedRun(keys, order, place)
 
 
 def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -76,7 +76,7 @@ def _to_numpy(column: pa.ChunkedArray) -> npt.NDArray[Any]:
 
 def build(
     keys: Keys | None, order: Numbers, absent: Mask | None = None, shard: tuple[int, int] = (0, 1)
-) -> Run:
+) -> SortedRun:
     """Build the run of some elements.
 
     Args:
@@ -102,7 +102,7 @@ def build(
     if len(order) > 1 and not bool((order[1:] >= order[:-1]).all()):
         sort_by(order.view(np.uint64) ^ np.uint64(1 << 63), place)
     sort_by(np.ascontiguousarray(keys), place)
-    return Run(keys[place], order[place], place)
+    return SortedRun(keys[place], order[place], place)
 
 
 def shard_range(number: int, shards: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import int64, types
 
-from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.keys import CodedColumn, Numbers, code_column, combine_columns
 from millpond.engine.joins.plan import TS, ArrangementKey, Value
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -26,7 +26,7 @@ from millpond.model.compiled import I64, READ_I64, compiled
 QuerySets = npt.NDArray[np.uint64]
 
 
-class Part:
+class StemPart:
     """Elements that lie together, in the order of time.
 
     Args:
@@ -46,7 +46,9 @@ class Part:
         arrivals: Callable[[Any], Numbers] = lambda rows: rows,
         is_old: bool = False,
         sets: QuerySets | None = None,
-        stored: Callable[[Part, ArrangementKey], list[Run] | None] = lambda part, key: None,
+        stored: Callable[[StemPart, ArrangementKey], list[SortedRun] | None] = lambda part, key: (
+            None
+        ),
     ) -> None:
         self.table = table
         self.offset = offset
@@ -55,7 +57,7 @@ class Part:
         self.sets = sets
         self._stored = stored
         self._numbers: dict[Value, CodedColumn] = {}
-        self._runs: dict[ArrangementKey, list[Run]] = {}
+        self._runs: dict[ArrangementKey, list[SortedRun]] = {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -87,7 +89,7 @@ class Part:
             return -1, -1
         return int(self.every_arrival.min()), int(self.every_arrival.max())
 
-    def runs(self, key: ArrangementKey) -> list[Run]:
+    def runs(self, key: ArrangementKey) -> list[SortedRun]:
         """Return the elements sorted by the key: one run, or one run for each shard."""
         found = self._runs.get(key)
         if found is None:
@@ -97,7 +99,7 @@ class Part:
             self._runs[key] = found
         return found
 
-    def arrange(self, key: ArrangementKey, shard: tuple[int, int] = (0, 1)) -> Run:
+    def arrange(self, key: ArrangementKey, shard: tuple[int, int] = (0, 1)) -> SortedRun:
         """Build the run of a shard."""
         keys, absent = None, None
         if key.values:
@@ -111,7 +113,7 @@ class Part:
 class DataSteM:
     """The parts of one stream of a join; their offsets ascend without gaps."""
 
-    def __init__(self, parts: list[Part]) -> None:
+    def __init__(self, parts: list[StemPart]) -> None:
         self.parts = parts
         self._starts = np.array([p.offset for p in parts], np.int64)
 
@@ -140,7 +142,7 @@ class DataSteM:
                 out[mine] = part.sets[places[mine] - part.offset]
         return out
 
-    def by_part(self, places: Numbers) -> Iterator[tuple[Part, Numbers]]:
+    def by_part(self, places: Numbers) -> Iterator[tuple[StemPart, Numbers]]:
         """Yield each part that some of the places are in, with the indices of those places."""
         home = self._home(places)
         if home is not None:
@@ -152,7 +154,7 @@ class DataSteM:
         for number in np.flatnonzero(np.diff(ends)).tolist():
             yield self.parts[number], order[ends[number] : ends[number + 1]]
 
-    def _home(self, places: Numbers) -> Part | None:
+    def _home(self, places: Numbers) -> StemPart | None:
         """Return the part that holds all of the places, if there is one; tuples mostly set out
         from one part."""
         if len(self.parts) == 1:

@@ -17,9 +17,9 @@ import numpy as np
 
 from millpond.engine.eddy.eddy import Eddy
 from millpond.engine.eddy.routing import Policy
-from millpond.engine.eddy.routing.fixed import Fixed
-from millpond.engine.joins.arrangement import Run, build
-from millpond.engine.joins.data_stem import DataSteM, Part, QuerySets
+from millpond.engine.eddy.routing.fixed import FixedPolicy
+from millpond.engine.joins.arrangement import SortedRun, build
+from millpond.engine.joins.data_stem import DataSteM, QuerySets, StemPart
 from millpond.engine.joins.keys import CodedColumn, Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, ProbeStep
 from millpond.engine.joins.probe import GREATEST, LEAST, Stretches, expand, probe
@@ -76,7 +76,7 @@ class Composites:
 
 
 @dataclass(eq=False)
-class Budget:
+class PairLimit:
     """How many pairs a join may still find."""
 
     most: int
@@ -96,7 +96,7 @@ class SteMProbe:
     plan: JoinPlan
     leaf: int
     stems: Sequence[DataSteM]
-    budget: Budget
+    budget: PairLimit
     reach: Reach | None = None
     predicates: int = 1
     #: Elements with this arrival number or a greater one are not seen (build before probe).
@@ -113,7 +113,9 @@ class SteMProbe:
         source = morsel.source
         return self.leaf not in source and self.plan.step(source, self.leaf) is not None
 
-    def probe_stretches(self, morsel: Composites) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+    def probe_stretches(
+        self, morsel: Composites
+    ) -> Iterator[tuple[StemPart, SortedRun, SortedRun, Stretches]]:
         """Yield (part, run, batch, stretches) for a morsel that needs nothing but this probe.
 
         Only for steps without filters over SteMs without query sets, and for parts all of which
@@ -150,7 +152,7 @@ class SteMProbe:
 
     def _find_stretches(
         self, morsel: Composites, step: ProbeStep
-    ) -> Iterator[tuple[Part, Run, Run, Stretches]]:
+    ) -> Iterator[tuple[StemPart, SortedRun, SortedRun, Stretches]]:
         """Yield (part, run, batch, stretches) for every run in which the morsel finds something."""
         batch, low, high = self._batch(morsel, step)
         if not len(batch):
@@ -162,7 +164,7 @@ class SteMProbe:
                     self.budget.spend(found.pairs)
                     yield part, run, batch, found
 
-    def _choose_parts(self) -> Sequence[Part]:
+    def _choose_parts(self) -> Sequence[StemPart]:
         parts = self.stems[self.leaf].parts
         return parts if self.parts is None else [parts[number] for number in self.parts]
 
@@ -178,7 +180,7 @@ class SteMProbe:
 
     def _batch(
         self, morsel: Composites, step: ProbeStep
-    ) -> tuple[Run, Numbers | None, Numbers | None]:
+    ) -> tuple[SortedRun, Numbers | None, Numbers | None]:
         """Return the sorted batch that probes, and its rows' least and greatest order values."""
         absent: Mask | None = None
         keys = None
@@ -279,10 +281,10 @@ def join_slices(
     Raises:
         TooManyPairs: more than `most` pairs were found on the way.
     """
-    budget = Budget(most)
+    budget = PairLimit(most)
     start = min(range(len(stems)), key=lambda leaf: stems[leaf].count)
     modules = [SteMProbe(plan, leaf, stems, budget) for leaf in range(len(stems)) if leaf != start]
-    eddy: Eddy[Composites] = Eddy(policy or Fixed())
+    eddy: Eddy[Composites] = Eddy(policy or FixedPolicy())
     out = list(eddy.route(_morsels(start, stems[start].count), modules))
     places = {
         leaf: np.concatenate([np.zeros(0, np.int64), *(c.places[leaf] for c in out)])

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import int64, njit, types
 
-from millpond.engine.joins.arrangement import Run
+from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Numbers
 from millpond.model.compiled import I64, READ_I64, READ_U32, READ_U64, compiled
 
@@ -37,7 +37,7 @@ class Stretches:
     pairs: int
 
 
-def probe(batch: Run, low: Numbers | None, high: Numbers | None, run: Run) -> Stretches:
+def probe(batch: SortedRun, low: Numbers | None, high: Numbers | None, run: SortedRun) -> Stretches:
     """Find the stretch of `run` that each row of `batch` joins with.
 
     Args:
@@ -65,7 +65,7 @@ def probe(batch: Run, low: Numbers | None, high: Numbers | None, run: Run) -> St
 
 
 def expand(
-    batch: Run, found: Stretches, run: Run
+    batch: SortedRun, found: Stretches, run: SortedRun
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Expand stretches to pairs: places of the batch, and beside them places of the run."""
     left, right = np.empty(found.pairs, np.int64), np.empty(found.pairs, np.int64)

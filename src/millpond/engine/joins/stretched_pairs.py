@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import int64, njit, types, uint32
 
-from millpond.engine.joins.arrangement import Places, Run
+from millpond.engine.joins.arrangement import Places, SortedRun
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.pairs import ZONES, lay_table, zone_shift
 from millpond.engine.joins.probe import Stretches
@@ -54,7 +54,7 @@ class StretchedPairs:
         found: Stretches,
         arrivals: Numbers,
         stamps: Numbers,
-        run: Run,
+        run: SortedRun,
         numbers: tuple[Places, int],
     ) -> StretchedPairs:
         """Take the pairs of a probe; `arrivals` and `stamps` are in the order of the batch."""

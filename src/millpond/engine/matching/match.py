@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.eddy.eddy import Router
-from millpond.engine.eddy.routing import Ticket
+from millpond.engine.eddy.routing import TicketPolicy
 from millpond.engine.matching.block_groups import Group, Groups, Program
 from millpond.engine.matching.gap_lists import gaps_of_bits
 from millpond.engine.matching.grouped_filter import BLOCK, Block
@@ -44,9 +44,9 @@ from millpond.engine.matching.results_structure import (
     GAPS,
     LIST,
     OTHERS,
+    FilterPassage,
     Matches,
     MatchReader,
-    Passage,
     choose_encoding,
     encode,
     list_bytes,
@@ -129,7 +129,7 @@ class _BatchMatch:
             column = self._columns[attribute] = CodableColumn(self.table.column(attribute), domain)
         return column
 
-    def _count(self, attribute: str, passage: Passage) -> None:
+    def _count(self, attribute: str, passage: FilterPassage) -> None:
         known = self.matches.stats.get(attribute)
         self.matches.stats[attribute] = known.plus(passage) if known else passage
 
@@ -139,7 +139,7 @@ class _BatchMatch:
         for i, attribute in enumerate(group.attributes):
             begun = time.perf_counter_ns()
             self._column(attribute).code(group.coders[i], group.of_null[i], codes[i])
-            self._count(attribute, Passage(0, 0, time.perf_counter_ns() - begun))
+            self._count(attribute, FilterPassage(0, 0, time.perf_counter_ns() - begun))
         for program in group.programs:
             if program.block.lanes:
                 self._match_block(program, codes)
@@ -172,7 +172,7 @@ class _BatchMatch:
             self.router.ledger.routed += self.rows
         for s, stage in enumerate(stages):
             came, left = (int(x) for x in seen[s, :2])
-            passage = Passage(came * step, left * step, spent * came // visits)
+            passage = FilterPassage(came * step, left * step, spent * came // visits)
             self._count(names[stage], passage)
             if self.router is not None:
                 self.router.count_visit(names[stage], *passage[:2], passage.ns)
@@ -288,14 +288,14 @@ class _BatchMatch:
         if not self._undecided:
             return
         begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
-        router = self.router or Router(Ticket())
+        router = self.router or Router(TicketPolicy())
         if not self.stem.blocks:
             router.ledger.routed += self.rows
         others = OtherFactors(self.table, self.stem.others, scalar, router)
         decided = others.decide(self._undecided)
         self.matches.failed.update(others.failed)
         passed = self._pairs(decided)
-        self._count(OTHERS, Passage(came, passed, time.perf_counter_ns() - begun))
+        self._count(OTHERS, FilterPassage(came, passed, time.perf_counter_ns() - begun))
         self.matches.batches.extend(encode(decided, self.rows))
 
     def _pairs(self, of_slots: Mapping[int, Rows | None]) -> int:

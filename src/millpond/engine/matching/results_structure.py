@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
 OTHERS = ""
 
 
-class Passage(NamedTuple):
+class FilterPassage(NamedTuple):
     """How elements passed the grouped filters of one attribute; estimated from a sample.
 
     Attributes:
@@ -57,8 +57,8 @@ class Passage(NamedTuple):
     tuples_out: int
     ns: int
 
-    def plus(self, other: Passage) -> Passage:
-        return Passage(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other: FilterPassage) -> FilterPassage:
+        return FilterPassage(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Matches:
     rows: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
     failed: dict[int, str] = field(default_factory=dict)
-    stats: dict[str, Passage] = field(default_factory=dict)
+    stats: dict[str, FilterPassage] = field(default_factory=dict)
 
     def to_table(self) -> pa.Table:
         """Join the pieces: slot, count, encoding, data; slots are in no particular order."""

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numba import types
 
-from millpond.engine.joins.arrangement import Run, build
+from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.keys import Axis, Keys, Numbers, code_column, mix_numbers
 from millpond.model.compiled import I64, READ_I64, READ_U64, compiled
 
@@ -36,7 +36,7 @@ class IndexedView(Protocol):
     @property
     def arrived(self) -> tuple[int, int]: ...
 
-    def get_run(self, key: str, arrange: Any) -> Run: ...
+    def get_run(self, key: str, arrange: Any) -> SortedRun: ...
 
     def sequence(self, rows: np.ndarray) -> np.ndarray: ...
 
@@ -62,13 +62,13 @@ class ValueIndex:
     before: int
 
     @cached_property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SortedRun]:
         """The segments' elements sorted by (value, time); without NULL."""
         assert self.axis is not None
         name = f"{self.column} ({self.axis.value})"
         return [view.get_run(name, lambda view=view: self._arrange(view)) for view in self.views]
 
-    def _arrange(self, view: IndexedView) -> Run:
+    def _arrange(self, view: IndexedView) -> SortedRun:
         assert self.axis is not None
         coded = code_column(view.table[self.column], self.axis)
         keys = mix_numbers(np.ascontiguousarray(coded.numbers))

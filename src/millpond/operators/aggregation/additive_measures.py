@@ -57,7 +57,7 @@ class Counted(Measure):
 
 
 class CountedState(_RowPerGroup):
-    """Keeps `Counted`."""
+    """The state of `Counted`: each group's number of values."""
 
     nothing = np.zeros(0, np.int64)
 
@@ -82,7 +82,7 @@ class WholeSum(Measure):
 
 
 class WholeSumState(_RowPerGroup):
-    """Keeps `WholeSum` of 64-bit numbers."""
+    """The state of `WholeSum`: each group's sum of 64-bit numbers."""
 
     nothing = np.zeros((0, 2), np.int64)
 
@@ -101,7 +101,7 @@ class WholeSumState(_RowPerGroup):
 
 
 class WideSumState(_RowPerGroup):
-    """Keeps `WholeSum` of 128-bit numbers."""
+    """The state of `WholeSum`: each group's sum of 128-bit numbers."""
 
     nothing = np.zeros((0, 3), np.uint64)
 
@@ -158,7 +158,7 @@ class DoubleSum(Measure):
 
 
 class DoubleSumState(_ExactSumState):
-    """Keeps `DoubleSum`."""
+    """The state of `DoubleSum`: each group's exact sum."""
 
     def advance(self, batch: Batch) -> Doubles:
         values, cells = self._take_values(batch), batch.cells
@@ -193,7 +193,7 @@ class VarianceNumerator(Measure):
 
 
 class VarianceNumeratorState(_ExactSumState):
-    """Keeps `VarianceNumerator`."""
+    """The state of `VarianceNumerator`: each group's exact sums of values and of squares."""
 
     def advance(self, batch: Batch) -> Moments:
         values, cells = self._take_values(batch), batch.cells

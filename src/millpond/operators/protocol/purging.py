@@ -31,8 +31,8 @@ class Purging:
         """Purge from now on at the intervals of the operator's readers.
 
         Args:
-            intervals: One for each reader, at least one: microseconds, 0 for every step, or None
-                for by share.
+            intervals: One for each reader, at least one: microseconds; 0 to purge at every step;
+                None to purge when as many rows have expired as are alive.
         """
         distinct = set(intervals)
         every = min((i for i in distinct if i is not None), default=None)

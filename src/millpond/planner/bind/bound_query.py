@@ -18,7 +18,7 @@ from sqlglot import exp
 from millpond.catalog.objects import SummaryDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
-from millpond.planner.aggregates import AggregateCall
+from millpond.planner.aggregates import ColumnAggregate
 from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
@@ -176,7 +176,7 @@ class BoundQuery:
     join: JoinShape | None = field(default=None, repr=False)
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
-    aggregates: tuple[AggregateCall, ...] | None = None
+    aggregates: tuple[ColumnAggregate, ...] | None = None
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None
     partial: PartialShape | str = ""

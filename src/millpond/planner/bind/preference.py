@@ -27,7 +27,7 @@ from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.estimates import NamedEstimate, find_estimate
 from millpond.planner.resolve.names import Names
 from millpond.planner.resolve.row_by_row import is_row_by_row
-from millpond.planner.resolve.scope import Leaf, Scope
+from millpond.planner.resolve.scope import Leaf, SelectScope
 
 #: Types a priority may have.
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE")
@@ -83,7 +83,7 @@ class BoundPreference:
 
 
 def find_partial_shape(
-    body: exp.Expr, scope: Scope | None, streams: Sequence[Leaf], join: JoinShape | None
+    body: exp.Expr, scope: SelectScope | None, streams: Sequence[Leaf], join: JoinShape | None
 ) -> PartialShape | str:
     """Find how a query can be answered in parts; if it cannot, say why."""
     if not isinstance(body, exp.Select) or scope is None:
@@ -131,7 +131,7 @@ def _find_aggregates(body: exp.Select) -> tuple[str, ...] | None:
 
 
 def bind_preference(
-    body: exp.Expr, scope: Scope | None, streams: Sequence[Leaf], text: str, catalog: Names
+    body: exp.Expr, scope: SelectScope | None, streams: Sequence[Leaf], text: str, catalog: Names
 ) -> BoundPreference | None:
     """Resolve a query's preference; None if it has none.
 
@@ -196,7 +196,7 @@ def _is_asked(column: exp.Expr) -> bool:
 
 
 def _read_estimate(
-    node: SummaryEstimate, scope: Scope, streams: Sequence[Leaf], text: str, catalog: Names
+    node: SummaryEstimate, scope: SelectScope, streams: Sequence[Leaf], text: str, catalog: Names
 ) -> tuple[int, NamedEstimate]:
     named = find_estimate(node, text, catalog)
     value = node.expressions[0].unnest() if named.values == 1 else None
@@ -218,7 +218,7 @@ def _read_estimate(
 
 
 def _resolve(
-    column: exp.Column, scope: Scope, streams: Sequence[Leaf], text: str
+    column: exp.Column, scope: SelectScope, streams: Sequence[Leaf], text: str
 ) -> tuple[int, str]:
     """The stream leaf and the declared name of a column of a preference."""
     resolve_column(column, scope, text, aliases_first=False)

@@ -329,7 +329,7 @@ _NAMES = ("order", "limit", "offset")
 
 
 def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
-    """Find the constants in predicates, each with its standing."""
+    """Find the constants in predicates, each with what its text may mean besides its value."""
     stack: list[tuple[exp.Expr, _Standing | None]] = [(tree, None)]
     while stack:
         node, standing = stack.pop()
@@ -342,7 +342,7 @@ def _literals(tree: exp.Expr) -> Iterator[tuple[exp.Literal, _Standing]]:
 
 
 def _standing(parent: exp.Expr, key: str, standing: _Standing | None) -> _Standing | None:
-    """Compute the standing of a child from its parent's."""
+    """Find what the text of a child may mean, from what that of its parent may mean."""
     match parent:
         case exp.Where():
             return _Standing.TRUTH

@@ -20,7 +20,7 @@ from millpond.planner.resolve.error_places import mark, mark_word
 from millpond.planner.resolve.names import Names, did_you_mean
 from millpond.planner.resolve.placement import is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
-from millpond.planner.resolve.scope import Leaf, Scope
+from millpond.planner.resolve.scope import Leaf, SelectScope
 
 
 def check_functions(
@@ -127,7 +127,7 @@ _PREDICATES = (
 )
 
 
-def check_predicates(scopes: list[Scope], prober: Prober, text: str) -> None:
+def check_predicates(scopes: list[SelectScope], prober: Prober, text: str) -> None:
     """Check that WHERE, ON, HAVING and QUALIFY are truth values; DuckDB would cast any value."""
     for scope in scopes:
         select = scope.select
@@ -167,7 +167,7 @@ def _not_boolean_error(node: exp.Expr, type_: str, clause: str, text: str) -> Mi
 
 
 def explain_objection(
-    message: str, text: str, scopes: list[Scope], prober: Prober
+    message: str, text: str, scopes: list[SelectScope], prober: Prober
 ) -> MillpondError:
     """Make the error for DuckDB's objection to a query, at the smallest wrong expression."""
     node, _, message = localize_error(scopes, prober, message)
@@ -180,7 +180,7 @@ def explain_objection(
     return error.at(text, mark(node, text)) if node is not None else error
 
 
-def _column(name: str, scopes: list[Scope]) -> exp.Expr | None:
+def _column(name: str, scopes: list[SelectScope]) -> exp.Expr | None:
     """Find the first reference to a column outside of aggregates."""
     for scope in scopes:
         for part in list_clause_expressions(scope):

@@ -14,7 +14,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
 from millpond.planner.check.typecheck import TypeCheck
-from millpond.planner.resolve.scope import TYPE, Scope
+from millpond.planner.resolve.scope import TYPE, SelectScope
 
 #: Operators that compare two values; both values are cast to one type.
 COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.NullSafeNEQ)
@@ -29,7 +29,7 @@ _HOW_TO_WRITE = {
 }
 
 
-def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
+def check_constants(scopes: list[SelectScope], check: TypeCheck, text: str) -> None:
     """Refuse strings that cannot be cast to the type they are used as.
 
     Raises:
@@ -61,7 +61,7 @@ def check_constants(scopes: list[Scope], check: TypeCheck, text: str) -> None:
             )
 
 
-def _casts(scope: Scope) -> Iterator[tuple[exp.Expr, str]]:
+def _casts(scope: SelectScope) -> Iterator[tuple[exp.Expr, str]]:
     for node in scope.select.walk(
         prune=lambda n: isinstance(n, exp.Query) and n is not scope.select
     ):

@@ -17,7 +17,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.residual import to_slices
 from millpond.planner.resolve.pushdown import split_conjuncts
-from millpond.planner.resolve.scope import Scope
+from millpond.planner.resolve.scope import SelectScope
 
 #: Nodes that have no type of their own, or cannot be bound alone.
 _NOT_ALONE = (
@@ -49,7 +49,7 @@ class Prober:
     def __init__(self, check: TypeCheck) -> None:
         self._check = check
 
-    def type_of(self, node: exp.Expr, scope: Scope) -> str:
+    def type_of(self, node: exp.Expr, scope: SelectScope) -> str:
         """Find the type of an expression.
 
         Raises:
@@ -57,7 +57,7 @@ class Prober:
         """
         return self._check.columns(self._sql(node, scope))[0][1]
 
-    def find_objection(self, node: exp.Expr, scope: Scope) -> str | None:
+    def find_objection(self, node: exp.Expr, scope: SelectScope) -> str | None:
         """Find DuckDB's objection to an expression, or None.
 
         An expression over groups is right only with the GROUP BY clause, an expression over rows
@@ -76,7 +76,7 @@ class Prober:
                 return None
         return objection
 
-    def _sql(self, node: exp.Expr, scope: Scope, group: exp.Expr | None = None) -> str:
+    def _sql(self, node: exp.Expr, scope: SelectScope, group: exp.Expr | None = None) -> str:
         probe = exp.Select(expressions=[self._isolate(node, scope, set())])
         if group is not None:
             probe.set("group", group.copy())
@@ -104,7 +104,7 @@ class Prober:
             copied.set("on", exp.true())
         return copied
 
-    def _isolate(self, node: exp.Expr, scope: Scope, seen: set[str]) -> exp.Expr:
+    def _isolate(self, node: exp.Expr, scope: SelectScope, seen: set[str]) -> exp.Expr:
         """Copy an expression with aliases spelled out and outer columns as NULLs of their type."""
         copied = node.copy()
         holder = exp.Paren(this=copied)
@@ -127,8 +127,8 @@ class Prober:
 
 
 def localize_error(
-    scopes: list[Scope], prober: Prober, message: str
-) -> tuple[exp.Expr | None, Scope | None, str]:
+    scopes: list[SelectScope], prober: Prober, message: str
+) -> tuple[exp.Expr | None, SelectScope | None, str]:
     """Find the smallest wrong expression, its scope, and DuckDB's objection to it.
 
     Args:
@@ -145,7 +145,7 @@ def localize_error(
     return None, None, message
 
 
-def list_clause_expressions(scope: Scope) -> Iterator[exp.Expr]:
+def list_clause_expressions(scope: SelectScope) -> Iterator[exp.Expr]:
     """List the expressions of a SELECT's own clauses."""
     select = scope.select
     for join in select.args.get("joins") or []:
@@ -170,7 +170,9 @@ def _find_isolable(node: exp.Expr) -> Iterator[exp.Expr]:
         yield node
 
 
-def _narrow(node: exp.Expr, scope: Scope, prober: Prober, objection: str) -> tuple[exp.Expr, str]:
+def _narrow(
+    node: exp.Expr, scope: SelectScope, prober: Prober, objection: str
+) -> tuple[exp.Expr, str]:
     for child in node.iter_expressions():
         for part in _find_isolable(child):
             inner = prober.find_objection(part, scope)

@@ -1,7 +1,7 @@
-"""Texts that are compared with what is no text: `country = 5`, `a.code = b.number`.
+"""Refuses comparisons of a text with a value of another type: `country = 5`, `a.code = b.number`.
 
 DuckDB would cast the text of every element to the other side's type, and fail at the first text
-that is none. It refuses this itself where values are ordered (`<`), but not where they are equal.
+that cannot be cast. DuckDB itself refuses such a comparison by `<`, but not one by `=`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millpond.errors import MillpondError
 from millpond.planner.check.constants import COMPARISONS
 from millpond.planner.check.localize_error import Prober
 from millpond.planner.resolve.error_places import mark
-from millpond.planner.resolve.scope import TYPE, Scope
+from millpond.planner.resolve.scope import TYPE, SelectScope
 
 _Pair = tuple[exp.Expr, exp.Expr]
 
@@ -28,7 +28,7 @@ _NUMBERS = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg)
 _CALLS = (exp.Func, exp.DPipe, exp.JSONExtractScalar, exp.Dot, exp.Bracket)
 
 
-def check_texts(scopes: list[Scope], prober: Prober, text: str) -> None:
+def check_texts(scopes: list[SelectScope], prober: Prober, text: str) -> None:
     """Refuse comparisons by which every element's text would be cast to another type.
 
     Raises:
@@ -42,7 +42,7 @@ def check_texts(scopes: list[Scope], prober: Prober, text: str) -> None:
 
 
 def _check_against_text(
-    node: exp.Expr, value: exp.Expr, prober: Prober, scope: Scope, text: str
+    node: exp.Expr, value: exp.Expr, prober: Prober, scope: SelectScope, text: str
 ) -> None:
     name, shown = to_duckdb(node), to_duckdb(value)
     if _is_number(value):
@@ -65,7 +65,7 @@ def _check_against_text(
     ).at(text, mark(value, text))
 
 
-def _find_compared(scope: Scope) -> Iterator[_Pair]:
+def _find_compared(scope: SelectScope) -> Iterator[_Pair]:
     for node in scope.select.walk(
         prune=lambda n: isinstance(n, exp.Query) and n is not scope.select
     ):
@@ -116,11 +116,11 @@ def _is_number(node: exp.Expr | None) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
 
 
-def _is_text(node: exp.Expr, prober: Prober, scope: Scope) -> bool:
+def _is_text(node: exp.Expr, prober: Prober, scope: SelectScope) -> bool:
     return _type_of(node, prober, scope) in _TEXTS
 
 
-def _type_of(node: exp.Expr, prober: Prober, scope: Scope) -> str | None:
+def _type_of(node: exp.Expr, prober: Prober, scope: SelectScope) -> str | None:
     """Find an expression's type; None if it has none by itself."""
     if isinstance(node, exp.Boolean):
         return "BOOLEAN"

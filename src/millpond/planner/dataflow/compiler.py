@@ -27,7 +27,7 @@ from millpond.planner.dataflow.column_types import (
 )
 from millpond.planner.dataflow.frame import (
     Frame,
-    Relation,
+    NamedNode,
     Unsupported,
     as_types,
     expand_star,
@@ -74,14 +74,14 @@ class Compiler:
             self._tree = bound.tree.copy()
             replace_literals(self._tree, bound.literals)
 
-    def compile_query(self) -> Relation:
+    def compile_query(self) -> NamedNode:
         """Compile the whole query."""
         tree = self._tree
         return self.compile_relation(
             tree.this if isinstance(tree, nodes.RelationToStream) else tree
         )
 
-    def compile_relation(self, node: exp.Expr) -> Relation:
+    def compile_relation(self, node: exp.Expr) -> NamedNode:
         """Compile a query that reads nothing around it.
 
         Raises:
@@ -96,7 +96,7 @@ class Compiler:
             self.reasons.append(str(unsupported))
             return found
 
-    def _query(self, node: exp.Expr) -> Relation:
+    def _query(self, node: exp.Expr) -> NamedNode:
         with self._items.within(node):
             distinct = node.args.get("distinct")
             if isinstance(distinct, exp.Distinct) and distinct.args.get("on"):
@@ -115,7 +115,7 @@ class Compiler:
 
     # -- set operations ----------------------------------------------------------------------------
 
-    def _set_operation(self, node: exp.SetOperation) -> Relation:
+    def _set_operation(self, node: exp.SetOperation) -> NamedNode:
         if node.args.get(nodes.BY_ATTRIBUTES):
             return self._negation(node)
         left, right = self.compile_relation(node.left), self.compile_relation(node.right)
@@ -128,10 +128,10 @@ class Compiler:
                 rule = "intersect" if once else "intersect all"
             case _:
                 united = Union(tuple(both))
-                return Relation(eliminate_duplicates(united) if once else united, left.names)
-        return Relation(SetOperation(tuple(map(announce_expirations, both)), rule), left.names)
+                return NamedNode(eliminate_duplicates(united) if once else united, left.names)
+        return NamedNode(SetOperation(tuple(map(announce_expirations, both)), rule), left.names)
 
-    def _negation(self, node: exp.SetOperation) -> Relation:
+    def _negation(self, node: exp.SetOperation) -> NamedNode:
         """Compile EXCEPT ALL … BY: a left row is as old as the youngest element it is made of."""
         aged = node.left.unnest().copy()
         assert isinstance(aged, exp.Select)
@@ -157,11 +157,11 @@ class Compiler:
             places[1],
             by,
         )
-        return Relation(found, left.names[:-1])
+        return NamedNode(found, left.names[:-1])
 
     # -- SELECT ------------------------------------------------------------------------------------
 
-    def _select(self, node: exp.Select) -> Relation:
+    def _select(self, node: exp.Select) -> NamedNode:
         for clause in ("windows", "laterals"):
             if node.args.get(clause):
                 raise Unsupported(clause.upper())
@@ -177,7 +177,7 @@ class Compiler:
             found = self._project(tuple(node.expressions), frame)
         if node.args.get("distinct") is None:
             return found
-        return Relation(eliminate_duplicates(found.node), found.names)
+        return NamedNode(eliminate_duplicates(found.node), found.names)
 
     def _rows(self, node: exp.Select) -> Frame:
         """Compile the rows of FROM and WHERE."""
@@ -193,7 +193,7 @@ class Compiler:
                 raise Unsupported("a condition that names something of the SELECT list")
         return frame
 
-    def _compile_grouped(self, node: exp.Select, frame: Frame) -> Relation:
+    def _compile_grouped(self, node: exp.Select, frame: Frame) -> NamedNode:
         """Compile a SELECT with groups over the rows of its FROM and WHERE."""
         try:
             groups = plan_groups(node, frame)
@@ -203,7 +203,7 @@ class Compiler:
         parts = [self._project(g.items, g.frame, text) for g in groups]
         if len(parts) == 1:
             return parts[0]
-        return Relation(Union(tuple(_align_types([p.node for p in parts]))), parts[0].names)
+        return NamedNode(Union(tuple(_align_types([p.node for p in parts]))), parts[0].names)
 
     def _list_columns(self, node: exp.Select, frame: Frame) -> list[Listed]:
         """List the columns of a SELECT list as expressions over a frame's rows."""
@@ -217,7 +217,7 @@ class Compiler:
                 listed.append((item.alias_or_name or value.sql(), value))
         return listed
 
-    def _project(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> Relation:
+    def _project(self, items: Sequence[exp.Expr], frame: Frame, text: str = "") -> NamedNode:
         """Project rows to a SELECT list; `text` is the list as written, if different."""
         names: list[str] = []
         columns: list[str | int] = []
@@ -235,11 +235,11 @@ class Compiler:
             found = frame.find(value) if isinstance(value, exp.Column) else None
             columns.append(frame.sql(value) if found is None else found)
         text = text or ", ".join(item.sql() for item in items)
-        return Relation(project(frame.node, columns, text), tuple(names))
+        return NamedNode(project(frame.node, columns, text), tuple(names))
 
     # -- parts without operators -------------------------------------------------------------------
 
-    def _recompute(self, node: exp.Expr, reason: str) -> Relation:
+    def _recompute(self, node: exp.Expr, reason: str) -> NamedNode:
         """Compile a query that reads nothing around it to one node that recomputes the query."""
         copied = node.copy()
         own = find_own_entries(copied)
@@ -265,7 +265,7 @@ class Compiler:
             columns = find_answer_columns(sql, tables, [n.schema for n in over])
         except duckdb.Error as error:
             raise Unsupported(reason) from error
-        return Relation(
+        return NamedNode(
             Recompute(over, tables, sql, tuple(t for _, t in columns), reason),
             tuple(n for n, _ in columns),
         )

@@ -20,7 +20,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Relation:
+class NamedNode:
     """A node and the names of its columns."""
 
     node: Node
@@ -28,7 +28,7 @@ class Relation:
 
 
 #: Plans a query that reads nothing around it.
-Plans = Callable[[exp.Expr], Relation]
+Plans = Callable[[exp.Expr], NamedNode]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ class Frame:
 
 
 def frame_of(
-    relation: Relation, name: str, known: frozenset[str] = frozenset(), hidden: int = 0
+    relation: NamedNode, name: str, known: frozenset[str] = frozenset(), hidden: int = 0
 ) -> Frame:
     """Make a frame of one item."""
     return Frame(relation.node, (Item(name, relation.names, 0, known, hidden),))

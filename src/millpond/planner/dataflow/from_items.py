@@ -10,7 +10,7 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.protocol.node import Node
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
-from millpond.planner.dataflow.frame import Frame, Plans, Relation, Unsupported, frame_of
+from millpond.planner.dataflow.frame import Frame, NamedNode, Plans, Unsupported, frame_of
 from millpond.planner.residual import LEAF
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
@@ -84,7 +84,7 @@ class Items:
         known: frozenset[str] = frozenset()
         hidden = 0
         if (leaf := self.leaf(item)) is not None:
-            found = Relation(*self.table(leaf.table))
+            found = NamedNode(*self.table(leaf.table))
             name, hidden = item.alias or item.name, len(leaf.hidden)
             if not given:
                 known = self._pushed.get(leaf.table, known)
@@ -97,13 +97,13 @@ class Items:
             raise Unsupported(type(item).__name__)
         return frame_of(_rename(found, given), name, known, hidden)
 
-    def _entry(self, entry: WithEntry) -> Relation:
+    def _entry(self, entry: WithEntry) -> NamedNode:
         with self._seeing(entry.seen):
             found = self.plan(entry.cte.this)
         columns = entry.cte.args["alias"].args.get("columns") or []
         return _rename(found, tuple(column.name for column in columns))
 
 
-def _rename(relation: Relation, names: tuple[str, ...]) -> Relation:
+def _rename(relation: NamedNode, names: tuple[str, ...]) -> NamedNode:
     """Rename the first columns of a relation."""
-    return Relation(relation.node, names + relation.names[len(names) :])
+    return NamedNode(relation.node, names + relation.names[len(names) :])

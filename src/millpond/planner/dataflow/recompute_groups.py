@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.operators.recompute_groups import KEY, ROWS, RecomputeGroups
 from millpond.planner.dataflow.column_types import find_answer_types
-from millpond.planner.dataflow.frame import Frame, Relation, Unsupported, find_columns, project
+from millpond.planner.dataflow.frame import Frame, NamedNode, Unsupported, find_columns, project
 from millpond.planner.dataflow.group_by import keys_and_having
 
 #: A column of a SELECT list: its name, and an expression over a frame or the place of a column.
@@ -24,7 +24,7 @@ ListedItem = tuple[str, exp.Expr | int]
 _KEY_FIELD = pa.field(KEY, pa.int64())
 
 
-def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedItem]) -> Relation:
+def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedItem]) -> NamedNode:
     """Plan a SELECT with window functions over the rows that its FROM and WHERE give.
 
     Args:
@@ -57,7 +57,7 @@ def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedI
 
 def recompute_grouped(
     node: exp.Select, frame: Frame, items: Sequence[ListedItem], reason: str
-) -> Relation:
+) -> NamedNode:
     """Plan a grouped SELECT with an aggregate that has no incremental form; `reason` says why.
 
     Raises:
@@ -79,7 +79,7 @@ def _recompute_by(
     keys: Sequence[exp.Expr],
     tail: str,
     reason: str,
-) -> Relation:
+) -> NamedNode:
     shown = ", ".join(key.sql() for key in keys)
     width = len(frame.node.schema)
     node = project(frame.node, [*range(width), *(frame.sql(key) for key in keys)])
@@ -96,7 +96,7 @@ def _recompute_by(
     except duckdb.Error as error:
         raise Unsupported(reason) from error
     found = RecomputeGroups(node, by, sql, types[:-1], shown, reason)
-    return Relation(found, tuple(name for name, _ in items))
+    return NamedNode(found, tuple(name for name, _ in items))
 
 
 def _sql(expression: exp.Expr | int, frame: Frame) -> str:

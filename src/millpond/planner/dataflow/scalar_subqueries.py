@@ -26,8 +26,8 @@ from millpond.operators.protocol.node import Node
 from millpond.planner.dataflow.frame import (
     Frame,
     Item,
+    NamedNode,
     Plans,
-    Relation,
     Unsupported,
     find_columns,
     frame_of,
@@ -93,7 +93,7 @@ def _join_one_row(query: exp.Expr, frame: Frame, plan: Plans) -> tuple[exp.Expr,
     if not isinstance(count, exp.Literal) or count.this != "1":
         raise Unsupported("a scalar subquery that may have several rows")
     name = f"__scalar_{len(frame.items)}"
-    found = frame_of(Relation(plan(query).node, ("value",)), name)
+    found = frame_of(NamedNode(plan(query).node, ("value",)), name)
     node = outer_join(split_condition(frame, found, []), split_condition(found, frame, []), "LEFT")
     return exp.column("value", table=name), _with_item(frame, node, name, ("value",))
 
@@ -126,7 +126,7 @@ def _join_per_key(
     grouped.set("group", exp.Group(expressions=[own.copy() for own, _ in inner]))
     found = plan(grouped)
     names = tuple(e.alias for e in grouped.expressions)
-    groups = frame_of(Relation(found.node, names), name)
+    groups = frame_of(NamedNode(found.node, names), name)
     equal: list[exp.Expr] = [
         exp.EQ(this=other.copy(), expression=exp.column(f"key{i}", table=name))
         for i, (_, other) in enumerate(inner)

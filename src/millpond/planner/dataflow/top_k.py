@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from millpond.operators.expire import announce_expirations
 from millpond.operators.top_k import SortColumn, TopK
-from millpond.planner.dataflow.frame import Relation, Unsupported, find_columns
+from millpond.planner.dataflow.frame import NamedNode, Unsupported, find_columns
 
 #: A query with a longer LIMIT is recomputed: that costs less than updating its first rows.
 MOST = 10_000
@@ -50,7 +50,7 @@ class Cut:
         for term in order.expressions if order is not None else ():
             self._terms.append(self._term(term))
 
-    def first_of(self, relation: Relation) -> Relation:
+    def first_of(self, relation: NamedNode) -> NamedNode:
         """Plan the first rows of a relation that computes `uncut`."""
         shown = len(relation.names) - self._added
         names = [name.lower() for name in relation.names[:shown]]
@@ -77,7 +77,7 @@ class Cut:
             self._skip,
             self._text,
         )
-        return Relation(node, relation.names[:shown])
+        return NamedNode(node, relation.names[:shown])
 
     def _term(self, term: exp.Expr) -> _Term:
         descending = bool(term.args.get("desc"))

@@ -11,10 +11,12 @@ from millpond.model.schema import StructOf, parts_of
 from millpond.planner.resolve.duckdb_tree import FunctionCall, is_word_called
 from millpond.planner.resolve.leaves import no_such_column_error
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
-from millpond.planner.resolve.scope import TYPE, Resolution, Scope, Source
+from millpond.planner.resolve.scope import TYPE, Resolution, SelectScope, Source
 
 
-def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first: bool) -> None:
+def resolve_column(
+    column: exp.Column, scope: SelectScope, text: str, *, aliases_first: bool
+) -> None:
     """Find a reference's meaning, record it, and spell the column as declared.
 
     The nearest SELECT wins; in one SELECT a source's column comes before an alias of the SELECT
@@ -38,7 +40,7 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
     if (type_ := source.type_of(resolution.column)) is not None:
         column.meta[TYPE] = type_
     if resolution.merged:
-        at: Scope | None = scope
+        at: SelectScope | None = scope
         while at is not None and source not in at.sources:
             at = at.parent
         for holder in (at or scope).find_sources_of(resolution.column):
@@ -47,9 +49,9 @@ def resolve_column(column: exp.Column, scope: Scope, text: str, *, aliases_first
         source.need(resolution.column)
 
 
-def _need_wherever(name: str, scope: Scope) -> None:
+def _need_wherever(name: str, scope: SelectScope) -> None:
     """Keep every column of a name: DuckDB may take an unresolved reference for any of them."""
-    at: Scope | None = scope
+    at: SelectScope | None = scope
     while at is not None:
         for holder in at.find_sources_of(name):
             holder.need(name)
@@ -97,12 +99,12 @@ def _take_fields(
 
 
 def _resolve_qualified(
-    column: exp.Column, scope: Scope, text: str
+    column: exp.Column, scope: SelectScope, text: str
 ) -> tuple[Resolution, list[exp.Identifier]]:
     """Find what `a.b…` means: a column, and the fields taken of it."""
     parts = [p for p in column.parts if isinstance(p, exp.Identifier)]
     qualifier = parts[0].name
-    at: Scope | None = scope
+    at: SelectScope | None = scope
     structured: Resolution | None = None
     while at is not None:
         source = at.find_source(qualifier)
@@ -153,11 +155,13 @@ def _may_be_struct(source: Source, column: str) -> bool:
     return type_ is None or isinstance(parts_of(type_), StructOf)
 
 
-def _resolve_bare(column: exp.Column, scope: Scope, text: str, aliases_first: bool) -> Resolution:
+def _resolve_bare(
+    column: exp.Column, scope: SelectScope, text: str, aliases_first: bool
+) -> Resolution:
     name = column.name
     if aliases_first and name.lower() in scope.aliases:
         return Resolution(None, "")
-    at: Scope | None = scope
+    at: SelectScope | None = scope
     while at is not None:
         holders = at.find_sources_of(name)
         if len(holders) > 1 and name.lower() not in at.merged:
@@ -186,7 +190,7 @@ def _ambiguity_error(column: exp.Column, holders: list[Source], text: str) -> Mi
     )
 
 
-def _unknown_column_error(column: exp.Column, scope: Scope, text: str) -> MillpondError:
+def _unknown_column_error(column: exp.Column, scope: SelectScope, text: str) -> MillpondError:
     name = column.name
     if is_word_called(name):
         refusal = FunctionCall(name, 0).refusal
@@ -200,7 +204,7 @@ def _unknown_column_error(column: exp.Column, scope: Scope, text: str) -> Millpo
             span=span_of(column),
         )
     every: list[str] = []
-    at: Scope | None = scope
+    at: SelectScope | None = scope
     while at is not None:
         every.extend(c for s in at.sources for c in s.columns if c)
         every.extend(at.aliases)
@@ -228,9 +232,9 @@ def _unknown_column_error(column: exp.Column, scope: Scope, text: str) -> Millpo
     )
 
 
-def _qualifiers(scope: Scope) -> list[str]:
+def _qualifiers(scope: SelectScope) -> list[str]:
     names: list[str] = []
-    at: Scope | None = scope
+    at: SelectScope | None = scope
     while at is not None:
         names.extend(s.name for s in at.sources if s.name)
         at = at.parent

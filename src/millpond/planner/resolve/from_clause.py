@@ -14,11 +14,19 @@ from millpond.planner.resolve.leaves import leaf_of, period_of, sample_of
 from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.placement import Placement
 from millpond.planner.resolve.row_by_row import is_row_by_row
-from millpond.planner.resolve.scope import Body, Cte, JoinStep, Leaf, Resolution, Scope, Source
+from millpond.planner.resolve.scope import (
+    Body,
+    Cte,
+    JoinStep,
+    Leaf,
+    Resolution,
+    SelectScope,
+    Source,
+)
 from millpond.planner.resolve.views import VIEW
 
 
-class Resolver(Protocol):
+class QueryWalk(Protocol):
     """The walk over the whole query, as reading a FROM clause uses it.
 
     Attributes:
@@ -38,7 +46,7 @@ class Resolver(Protocol):
     def query(
         self,
         node: exp.Expr,
-        parent: Scope | None,
+        parent: SelectScope | None,
         known: dict[str, Cte],
         period: Period | None = None,
     ) -> Body:
@@ -50,7 +58,7 @@ class Resolver(Protocol):
         ...
 
     def expression(
-        self, node: exp.Expr, scope: Scope, known: dict[str, Cte], place: Placement
+        self, node: exp.Expr, scope: SelectScope, known: dict[str, Cte], place: Placement
     ) -> None:
         """Resolve the columns and subqueries of a scalar expression or clause."""
         ...
@@ -77,8 +85,8 @@ class FromClause:
 
     def __init__(
         self,
-        resolver: Resolver,
-        scope: Scope,
+        resolver: QueryWalk,
+        scope: SelectScope,
         known: dict[str, Cte],
         inherited: Period | None,
         own: nodes.Period | None,
@@ -211,7 +219,7 @@ class FromClause:
         predicate = window.args.get("where") if window is not None else None
         if predicate is None:
             return
-        inner = Scope(self.scope.select, None, self.resolver.resolved)
+        inner = SelectScope(self.scope.select, None, self.resolver.resolved)
         inner.sources.append(
             Source(name, leaf.definition.schema.names, leaf=Leaf(leaf.node, leaf.definition))
         )

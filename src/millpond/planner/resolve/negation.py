@@ -26,7 +26,7 @@ from millpond.planner.resolve.row_by_row import (
     is_row_by_group,
     is_row_by_row,
 )
-from millpond.planner.resolve.scope import Body, Scope
+from millpond.planner.resolve.scope import Body, SelectScope
 
 #: Keys of a set operation's `meta`: the timestamp columns of which the greatest is a left row's
 #: age; the names of the left's columns.
@@ -63,7 +63,7 @@ def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -
                 spell(attribute, found)
 
 
-def prepare_negations(tree: exp.Expr, scopes: Sequence[Scope], text: str) -> None:
+def prepare_negations(tree: exp.Expr, scopes: Sequence[SelectScope], text: str) -> None:
     """Add the timestamp column to the streams of every negation's left side.
 
     Raises:

@@ -19,7 +19,7 @@ from sqlglot import exp
 
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
-from millpond.planner.resolve.scope import Leaf, Scope, Source
+from millpond.planner.resolve.scope import Leaf, SelectScope, Source
 
 #: Key of a SELECT's or join's `meta`: the conditions that are added to it.
 CONDITIONS = "attached_conditions"
@@ -35,7 +35,7 @@ def interval_columns(leaf: Leaf) -> tuple[str, str]:
     return f"__begin_{leaf.table}", f"__end_{leaf.table}"
 
 
-def mark_nrr_joins(scopes: Iterable[Scope], leaves: Iterable[Leaf], text: str) -> None:
+def mark_nrr_joins(scopes: Iterable[SelectScope], leaves: Iterable[Leaf], text: str) -> None:
     """Mark the SELECTs that join non-retroactive relations; add hidden columns to their leaves.
 
     Raises:
@@ -61,7 +61,7 @@ def is_nrr(leaf: Leaf) -> bool:
     return not leaf.is_stream and bool(getattr(leaf.definition, "non_retroactive", False))
 
 
-def _mark_nrr_join(scope: Scope, source: Source, text: str) -> None:
+def _mark_nrr_join(scope: SelectScope, source: Source, text: str) -> None:
     leaf = source.leaf
     assert leaf is not None
     join = next((s.join for s in source.steps if not s.left), None)

@@ -24,10 +24,10 @@ from sqlglot import exp
 from millpond.planner.resolve.from_clause import strip_qualifiers
 from millpond.planner.resolve.names import spell
 from millpond.planner.resolve.row_by_row import is_row_by_row
-from millpond.planner.resolve.scope import Resolution, Scope, Source
+from millpond.planner.resolve.scope import Resolution, SelectScope, Source
 
 
-def push_down(scopes: list[Scope]) -> None:
+def push_down(scopes: list[SelectScope]) -> None:
     """Give every leaf the conjuncts that may be applied to it."""
     for scope in scopes:
         for conjunct in split_where(scope.select):
@@ -56,7 +56,7 @@ def split_where(select: exp.Select) -> list[exp.Expr]:
     return list(split_conjuncts(where.this if where is not None else None))
 
 
-def is_pushed_whole(scope: Scope) -> bool:
+def is_pushed_whole(scope: SelectScope) -> bool:
     """Whether every conjunct of WHERE was pushed to the scope's one source, a leaf."""
     leaf = scope.sources[0].leaf
     if leaf is None:
@@ -66,7 +66,7 @@ def is_pushed_whole(scope: Scope) -> bool:
 
 def _push(
     conjunct: exp.Expr,
-    scope: Scope,
+    scope: SelectScope,
     resolved: dict[int, Resolution],
     join: exp.Join | None,
 ) -> None:
@@ -119,7 +119,7 @@ def _push_through(conjunct: exp.Expr, source: Source, found: list[Resolution | N
     _push(inner, body.select, meaning, None)
 
 
-def _only_source(found: list[Resolution | None], scope: Scope) -> Source | None:
+def _only_source(found: list[Resolution | None], scope: SelectScope) -> Source | None:
     """Find the one source of this scope that all columns belong to; None if there is none."""
     if not found:
         return scope.sources[0] if len(scope.sources) == 1 else None

@@ -23,7 +23,7 @@ from millpond.planner.resolve.from_clause import FromClause
 from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.negation import check_attributes
 from millpond.planner.resolve.placement import Placement, check_placement, find_set_call
-from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, Scope, Source
+from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, SelectScope, Source
 
 
 @dataclass(eq=False)
@@ -42,14 +42,14 @@ class Resolver:
     text: str
     catalog: Names
     leaves: list[Leaf] = field(default_factory=list)
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[SelectScope] = field(default_factory=list)
     resolved: dict[int, Resolution] = field(default_factory=dict)
     used: dict[str, Definition] = field(default_factory=dict)
 
     def query(
         self,
         node: exp.Expr,
-        parent: Scope | None,
+        parent: SelectScope | None,
         known: dict[str, Cte],
         period: Period | None = None,
     ) -> Body:
@@ -124,7 +124,7 @@ class Resolver:
         return cte.body
 
     def _ctes(
-        self, node: exp.Expr, parent: Scope | None, known: dict[str, Cte]
+        self, node: exp.Expr, parent: SelectScope | None, known: dict[str, Cte]
     ) -> tuple[dict[str, Cte], list[Cte]]:
         """List the CTEs that can be read here, and the CTEs of this query's own WITH."""
         clause = node.args.get("with_")
@@ -143,11 +143,11 @@ class Resolver:
     def _select(
         self,
         node: exp.Select,
-        parent: Scope | None,
+        parent: SelectScope | None,
         known: dict[str, Cte],
         period: Period | None,
     ) -> Body:
-        scope = Scope(node, parent, self.resolved)
+        scope = SelectScope(node, parent, self.resolved)
         own = node.args.get(nodes.PERIOD)
         FromClause(self, scope, known, period, own).read()
         for item in node.expressions:
@@ -162,7 +162,7 @@ class Resolver:
         self.scopes.append(scope)
         return self._outputs(scope)
 
-    def _clauses(self, node: exp.Select, scope: Scope, known: dict[str, Cte]) -> None:
+    def _clauses(self, node: exp.Select, scope: SelectScope, known: dict[str, Cte]) -> None:
         if where := node.args.get("where"):
             self.expression(where.this, scope, known, Placement("WHERE", aggregates=False))
         if group := node.args.get("group"):
@@ -179,13 +179,13 @@ class Resolver:
         for clause in ("limit", "offset"):
             if part := node.args.get(clause):
                 self.expression(
-                    part, Scope(node, None, self.resolved), known, Placement("LIMIT", False)
+                    part, SelectScope(node, None, self.resolved), known, Placement("LIMIT", False)
                 )
 
     def _set_operation(
         self,
         node: exp.SetOperation,
-        parent: Scope | None,
+        parent: SelectScope | None,
         known: dict[str, Cte],
         period: Period | None,
     ) -> Body:
@@ -206,17 +206,17 @@ class Resolver:
 
     def _outer_order(self, node: exp.Expr, body: Body, known: dict[str, Cte]) -> None:
         """Resolve ORDER BY and LIMIT around a whole query: they see the query's output only."""
-        outputs = Scope(exp.Select(), None, self.resolved)
+        outputs = SelectScope(exp.Select(), None, self.resolved)
         outputs.sources.append(Source("", body.columns, is_open=body.is_open))
         if order := node.args.get("order"):
             self.expression(order, outputs, known, Placement("ORDER BY", aggregates=False))
         for clause in ("limit", "offset"):
             if part := node.args.get(clause):
-                empty = Scope(exp.Select(), None, self.resolved)
+                empty = SelectScope(exp.Select(), None, self.resolved)
                 self.expression(part, empty, known, Placement("LIMIT", False))
 
     def expression(
-        self, node: exp.Expr, scope: Scope, known: dict[str, Cte], place: Placement
+        self, node: exp.Expr, scope: SelectScope, known: dict[str, Cte], place: Placement
     ) -> None:
         """Resolve the columns and subqueries of a scalar expression or clause."""
         # Not by recursion: the tree of a long chain of ORs is as deep as the chain is long.
@@ -239,9 +239,9 @@ class Resolver:
                     inner = place.inside(node)
                     stack.extend((child, inner) for child in node.iter_expressions(reverse=True))
 
-    def _resolve_star(self, node: exp.Column, scope: Scope) -> Source:
+    def _resolve_star(self, node: exp.Column, scope: SelectScope) -> Source:
         name = node.table
-        at: Scope | None = scope
+        at: SelectScope | None = scope
         while at is not None:
             if source := at.find_source(name):
                 spell(node.args["table"], source.name)
@@ -257,7 +257,7 @@ class Resolver:
             else None,
         )
 
-    def _outputs(self, scope: Scope) -> Body:
+    def _outputs(self, scope: SelectScope) -> Body:
         """List a SELECT's output columns, each with the plain column it comes from, if any."""
         columns: list[str] = []
         origins: list[Resolution | None] = []

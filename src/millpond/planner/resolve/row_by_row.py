@@ -5,10 +5,10 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
-from millpond.planner.resolve.scope import Scope
+from millpond.planner.resolve.scope import SelectScope
 
 
-def is_row_by_row(scope: Scope) -> bool:
+def is_row_by_row(scope: SelectScope) -> bool:
     """Whether a SELECT maps each row of its FROM clause to at most one row, row by row."""
     select = scope.select
     if any(
@@ -28,7 +28,7 @@ def is_group_by_group(select: exp.Select) -> bool:
     return any(map(has_aggregate, select.expressions))
 
 
-def is_row_by_group(scope: Scope) -> bool:
+def is_row_by_group(scope: SelectScope) -> bool:
     """Whether each row of a SELECT is made of the rows of one group, and of nothing else."""
     select = scope.select
     if any(select.args.get(k) for k in ("qualify", "distinct", "limit", "offset", "windows")):

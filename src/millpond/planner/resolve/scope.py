@@ -129,7 +129,7 @@ class Body:
 
     columns: tuple[str, ...]
     is_open: bool
-    select: Scope | None
+    select: SelectScope | None
     reads: int = 0
     origins: tuple[Resolution | None, ...] | None = None
     is_exact: bool = True
@@ -167,7 +167,7 @@ class Resolution:
 
 
 @dataclass(eq=False)
-class Scope:
+class SelectScope:
     """One SELECT while it is being bound.
 
     Attributes:
@@ -182,7 +182,7 @@ class Scope:
     """
 
     select: exp.Select
-    parent: Scope | None
+    parent: SelectScope | None
     resolved: dict[int, Resolution]
     sources: list[Source] = field(default_factory=list)
     aliases: dict[str, exp.Expr] = field(default_factory=dict)
@@ -205,6 +205,6 @@ class Cte:
 
     node: exp.CTE
     known: dict[str, Cte]
-    parent: Scope | None
+    parent: SelectScope | None
     body: Body | None = None
     period: Period | None = None

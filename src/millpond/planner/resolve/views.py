@@ -33,7 +33,7 @@ def expand_views(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Relatio
         table = waiting.pop()
         name = ".".join(part.name for part in table.parts)
         found = catalog.find(name)
-        if not isinstance(found, RelationDef) or found.view is None or _is_cte(table):
+        if not isinstance(found, RelationDef) or found.view is None or is_cte(table):
             continue
         used[name] = found
         waiting += _expand(table, found, text).find_all(exp.Table)
@@ -68,7 +68,7 @@ def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
     return body
 
 
-def _is_cte(table: exp.Table) -> bool:
+def is_cte(table: exp.Table) -> bool:
     """Whether a table's name means an entry of a WITH that is visible there."""
     if len(table.parts) != 1:
         return False

@@ -16,6 +16,10 @@ from pyspark.sql import DataFrame
 
 from millpond.engine.scalars.user_functions import Usage, functions
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
+from millpond.runtime.kafka.chunks import chunk_of, partition_name
+from millpond.runtime.kafka.decode import make_decoder
+from millpond.runtime.kafka.options import KafkaOptions
+from millpond.runtime.kafka.read_range import OffsetRange, read_range
 from millpond.runtime.spark.parquet import row_groups, sizes
 from millpond.runtime.spark.sources import BLOCK, FILE
 from millpond.state.inbox.push_file import number_of, read_push, visible_path
@@ -75,6 +79,18 @@ def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, 
         shares[min(int(done / goal), parts - 1)].append((uri, number))
         done += rows
     return [share for share in shares if share]
+
+
+def build_ranges(
+    frame: DataFrame, plan: BatchPlan, stream_id: int, options: KafkaOptions
+) -> tuple[list[BuiltSegment], list[str]]:
+    """Build a batch of ranges of Kafka's partitions, which the tasks read themselves.
+
+    Returns:
+        The segments, and the names of all partitions of the batch, also of those without records.
+    """
+    built, names = _collect(frame, _from_ranges(plan, stream_id, options))
+    return built, names
 
 
 def build_inbox(
@@ -189,6 +205,28 @@ def _from_shares(
                             yield Chunk(stream_id, (uri, group), rows)
 
         yield from _build(chunks(), plan)
+
+    return task
+
+
+def _from_ranges(
+    plan: BatchPlan, stream_id: int, options: KafkaOptions
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ranges = [OffsetRange(**row) for batch in batches for row in batch.to_pylist()]
+
+        def chunks() -> Iterator[Chunk]:
+            if stream_id not in plan.streams:
+                return  # the stream was dropped while its records were on their way
+            decode = make_decoder(options, plan.streams[stream_id].schema)
+            for range in ranges:
+                for records in read_range(options, range):
+                    key = range.topic, range.partition, range.first
+                    yield chunk_of(records, stream_id, key, decode)
+
+        yield from _build(chunks(), plan)
+        for range in ranges:
+            yield _pack("left", partition_name(range.topic, range.partition))
 
     return task
 

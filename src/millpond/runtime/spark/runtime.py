@@ -29,10 +29,18 @@ from millpond.model.owner_only import make_directory
 from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
+from millpond.runtime.kafka.options import kafka_options
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
 from millpond.runtime.spark import sources
-from millpond.runtime.spark.batches import InWorker, build_files, build_frame, build_inbox
+from millpond.runtime.spark.batches import (
+    InWorker,
+    build_files,
+    build_frame,
+    build_inbox,
+    build_ranges,
+)
 from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine
 from millpond.runtime.spark.parquet import parquet_tables
 from millpond.runtime.spark.session import (
@@ -45,6 +53,8 @@ from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 log = logging.getLogger("millpond.spark")
+
+_Built = tuple[list[BuiltSegment], list[str]]
 
 #: How many pushes a streaming query handles before it is replaced by a new one, because Spark keeps
 #: a line for each push for ever.
@@ -156,10 +166,11 @@ class SparkRuntime:
         except TimeoutError as error:
             raise MillpondError(
                 "DATA-502",
-                f'the source of "{definition.name}" has too many files to look through',
-                detail=f"Spark was still listing them after {_PROBE_SECONDS:g} seconds.",
-                hint="Name a directory farther down, or leave out recursiveFileLookup. Nothing "
-                "was created.",
+                f'the source of "{definition.name}" could not be looked through in time',
+                detail=f"Spark was still reading its schema after {_PROBE_SECONDS:g} seconds: it "
+                "has too many files, or this machine has too much else to do.",
+                hint="Name a directory farther down, leave out recursiveFileLookup, or try again "
+                "when the machine has less to do. Nothing was created.",
             ) from error
         except Exception as error:
             hint = "Check the path and the options. Nothing was created."
@@ -219,6 +230,9 @@ class SparkRuntime:
             raise kept.absent() or sources.unreadable_error(stream, RuntimeError("it never was"))
         try:
             kept.query.processAllAvailable()
+            if stream.source is not None and stream.source.format == "kafka":
+                # The brokers may have been asked just before; now they are asked after the call.
+                kept.query.processAllAvailable()
         except Exception as error:
             raise self._cause(stream, error) from error
 
@@ -306,6 +320,9 @@ class SparkRuntime:
         try:
             if source.format in sources.FILE_FORMATS:
                 return sources.paths_frame(self.spark, stream, streaming=True)
+            if source.format == "kafka":
+                folder = self._store / "checkpoints" / f"stream-{stream.id}"
+                return ranges_frame(self.spark, stream, folder)
             return sources.other_frame(self.spark, stream)
         except Exception as error:
             raise sources.unreadable_error(stream, error) from error
@@ -348,8 +365,8 @@ class SparkRuntime:
             try:
                 if checkpoint is not None:
                     checkpoint.note_batch(batch_id)
-                built = build_batch(frame, plan, stream.id)
-                pipeline.commit(source, batch_id, plan, built)
+                built, partitions = build_batch(frame, plan, stream.id)
+                pipeline.commit(source, batch_id, plan, built, (), partitions)
             except Exception as error:
                 # Spark reports an error as text inside text; this keeps the original.
                 self._causes[stream.id] = error
@@ -448,18 +465,24 @@ def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     return (pa.Table.from_batches([batch]) for batch in batches)
 
 
-def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], list[BuiltSegment]]:
-    """Choose the function that builds a stream's batch from a frame of rows or of files' paths."""
-    assert stream.source is not None
-    if sources.is_direct(stream):
-        return build_files
-    if stream.source.format not in sources.FILE_FORMATS:
-        return build_frame
+def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], _Built]:
+    """Choose the function that builds a batch from a frame of rows, of files' paths or of ranges.
 
-    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
+    It gives the segments, and the names of the partitions of a source that has some.
+    """
+    assert stream.source is not None
+    if stream.source.format == "kafka":
+        options = kafka_options(stream)
+        return lambda frame, plan, id: build_ranges(frame, plan, id, options)
+    if sources.is_direct(stream):
+        return lambda frame, plan, id: (build_files(frame, plan, id), [])
+    if stream.source.format not in sources.FILE_FORMATS:
+        return lambda frame, plan, id: (build_frame(frame, plan, id), [])
+
+    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> _Built:
         paths = [row.path for row in frame.collect()]
         rows = sources.files_frame(frame.sparkSession, stream, paths)
-        return [] if rows is None else build_frame(rows, plan, stream_id)
+        return ([] if rows is None else build_frame(rows, plan, stream_id)), []
 
     return read_and_build
 

@@ -25,6 +25,7 @@ from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
+from millpond.runtime.spark.kafka_source import check_topics
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
 from millpond.state.outside_files import check_ordinary, check_within
 
@@ -109,6 +110,14 @@ def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
         elif (rows := files_frame(spark, definition, paths)) is not None:
             # Spark checks some options only when it reads.
             rows.head(1)
+    elif definition.source.format == "kafka":
+        if isinstance(definition, RelationDef):
+            raise MillpondError(
+                "CQL-214",
+                f'relation "{definition.name}" cannot be read from Kafka',
+                hint="A topic has no end: CREATE STREAM reads it.",
+            )
+        check_topics(definition)
     elif isinstance(definition, StreamDef) and definition.source.format != "dataframe":
         other_frame(spark, definition)
 
@@ -229,20 +238,23 @@ def is_direct(definition: StreamDef | RelationDef) -> bool:
 
 
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
-    """Open a streaming source that is not files: any format Spark knows, by its options."""
+    """Open a streaming source that is not files: any format Spark knows, by its options.
+
+    Raises:
+        MillpondError: DATA-502, a declared column is none of the source's.
+    """
     source = stream.source
     assert source is not None
     frame = spark.readStream.format(source.format).options(**source.options).load()
-    names = [f.name.lower() for f in stream.schema.given]
-    known = [c.lower() for c in frame.columns]
-    if not set(names) & set(known) and len(names) <= len(known):
-        # No declared name is a name of the source's: the declaration means the columns in order.
-        frame = frame.select(
-            *[
-                F.col(c).alias(f.name)
-                for c, f in zip(frame.columns, stream.schema.given, strict=False)
-            ]
-        )
+    known = {c.lower() for c in frame.columns}
+    for field in stream.schema.given:
+        if field.name.lower() not in known:
+            raise MillpondError(
+                "DATA-502",
+                f'the {source.format} source of "{stream.name}" has no column "{field.name}"',
+                detail=f"It has {', '.join(frame.columns)}.",
+                hint="Declare columns by the names the source has.",
+            )
     return frame
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.catalog.objects import StreamDef
-from millpond.engine.aggregates.segment_forest import Node, SegmentForest, split_at_window
+from millpond.engine.aggregates.segment_forest import SegmentForest, Subtree, split_at_window
 from millpond.errors import MillpondError
 from millpond.state.aggregate_file import (
     Measured,
@@ -66,7 +66,7 @@ class KeptTotals:
 
     def cut(
         self, version: Version, stream: StreamDef, low: int | None, high: int
-    ) -> tuple[list[Node], list[Node]]:
+    ) -> tuple[list[Subtree], list[Subtree]]:
         """Cut the tree above a stream's segments at a window (`split_at_window`)."""
         with self._lock:
             root = self._forests[stream.id, stream.kind].root(

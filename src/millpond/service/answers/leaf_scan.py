@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.joins.arrangement import Run
+from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.pairs import PairsReader
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import StemSnapshot
@@ -34,7 +34,7 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.segment_file import get_column, global_seq, open_segment
 from millpond.state.version import MatchRef, SegmentRef, Version
-from millpond.synopses.totals import Column, open_column
+from millpond.synopses.totals import OpenColumn, open_column
 
 _OPEN_SEGMENTS = 4_096
 _OPEN_MATCHES = 16_384
@@ -55,8 +55,8 @@ class OpenSegment:
         self.ts: np.ndarray = table["__ts"].to_numpy()
         self.local_seq: np.ndarray = table["__seq"].to_numpy()
         self._computed: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
-        self._runs: dict[str, Run] = {}
-        self._columns: dict[str, Column] = {}
+        self._runs: dict[str, SortedRun] = {}
+        self._columns: dict[str, OpenColumn] = {}
         self._lock = threading.Lock()
 
     @cached_property
@@ -70,10 +70,11 @@ class OpenSegment:
 
     @cached_property
     def _row_of(self) -> tuple[int, np.ndarray | None]:
-        """The first arrival number, and for each number from there on the row (-1: elsewhere).
+        """The first arrival number, and a table of the rows of this and all later numbers.
 
-        The table is None where rows are numbered through as they lie. It is left out, and numbers
-        are searched for, where most of what it would tell is that an element is elsewhere.
+        The table has -1 for the numbers of elements that are in other segments. It is None if row
+        n has the n-th number. It is empty if most of its entries would be -1: then `locate`
+        searches for each number.
         """
         numbers, rows = self._arrival
         first, span = int(numbers[0]), int(numbers[-1]) - int(numbers[0]) + 1
@@ -115,14 +116,14 @@ class OpenSegment:
             return places, found
         return np.flatnonzero(here) if places is None else places[here], found[here]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> OpenColumn:
         """A column, opened for its totals."""
         found = self._columns.get(name)
         if found is None:
             found = self._columns[name] = open_column(get_column(self.table, name))
         return found
 
-    def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
+    def get_run(self, key: str, arrange: Callable[[], SortedRun]) -> SortedRun:
         """A run that the store does not have; it is kept as long as the segment is open."""
         found = self._runs.get(key)
         if found is None:
@@ -182,9 +183,9 @@ class Files:
         """None when the file is corrupt or missing."""
         return self._open_cached(ref.path, ref.checksum, PairsReader.of)
 
-    def run(self, ref: ArrangementRef) -> Run | None:
+    def run(self, ref: ArrangementRef) -> SortedRun | None:
         """None when the file is corrupt or missing."""
-        return self._open_cached(ref.path, ref.checksum, Run.of_table)
+        return self._open_cached(ref.path, ref.checksum, SortedRun.of_table)
 
     def _open_cached(self, path: str, checksum: str, read: Callable[[pa.Table], Any]) -> Any:
         found = self._get(self._caches, path)
@@ -268,7 +269,7 @@ class LeafView:
         """As `OpenSegment.locate`."""
         return self._segment.locate(arrivals)
 
-    def get_run(self, key: str, arrange: Callable[[], Run]) -> Run:
+    def get_run(self, key: str, arrange: Callable[[], SortedRun]) -> SortedRun:
         """As `OpenSegment.get_run`."""
         return self._segment.get_run(key, arrange)
 
@@ -308,7 +309,7 @@ class LeafView:
         """Whether it is known which rows match, so that no predicate has to be evaluated."""
         return self._factors is None or self._stored is not None
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> OpenColumn:
         """Return a column of all the segment's rows, opened for its totals."""
         return self._segment.column(name)
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.finish import finish
-from millpond.engine.aggregates.segment_forest import Node, total_of_node
+from millpond.engine.aggregates.segment_forest import Subtree, total_of_node
 from millpond.engine.aggregates.segment_totals import (
     Asked,
     compute_blocks,
@@ -34,7 +34,7 @@ from millpond.engine.aggregates.segment_totals import (
 )
 from millpond.engine.scalars.work import check_work
 from millpond.model.windows import interval
-from millpond.planner.aggregates import AVG, SUM, AggregateCall
+from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.queries.prepared import PreparedQuery
@@ -50,7 +50,7 @@ _FEW_ROWS = BLOCK
 ViewOf = Callable[[SegmentRef], LeafView]
 
 
-def list_asked(calls: Iterable[AggregateCall]) -> list[Asked]:
+def list_asked(calls: Iterable[ColumnAggregate]) -> list[Asked]:
     """List what totals calls need; of the rows alone only if of no column."""
     sums: dict[str, bool] = {}
     for call in calls:
@@ -134,7 +134,7 @@ class _Reading:
     keeps: bool
     view_of: ViewOf
 
-    def read_node(self, node: Node) -> list[Total]:
+    def read_node(self, node: Subtree) -> list[Total]:
         """Return the totals of a subtree that lies in the window."""
         check_work()
         if self.counts_all:
@@ -178,12 +178,12 @@ class _Reading:
         return found
 
 
-def _segment(node: Node) -> SegmentRef:
+def _segment(node: Subtree) -> SegmentRef:
     assert isinstance(node.segment, SegmentRef)
     return node.segment
 
 
-def _segments(node: Node) -> Iterable[SegmentRef]:
+def _segments(node: Subtree) -> Iterable[SegmentRef]:
     if node.segment is not None:
         yield _segment(node)
     for child in node.children:

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.eddy.eddy import Eddy
-from millpond.engine.eddy.routing.fixed import Fixed
-from millpond.engine.joins.arrangement import Run
-from millpond.engine.joins.data_stem import DataSteM, Part
+from millpond.engine.eddy.routing.fixed import FixedPolicy
+from millpond.engine.joins.arrangement import SortedRun
+from millpond.engine.joins.data_stem import DataSteM, StemPart
 from millpond.engine.joins.join import (
     MORSEL,
-    Budget,
     Composites,
+    PairLimit,
     Reach,
     SteMProbe,
     TooManyPairs,
@@ -273,7 +273,7 @@ class StoredJoin:
     ) -> list[list[Numbers]]:
         """The tuples with a constituent that arrived after the core's position."""
         stems = [self._stem(leaf) for leaf in leaves]
-        budget = Budget(4_000_000)
+        budget = PairLimit(4_000_000)
         found = []
         for start, rows_of in enumerate(fresh):
             modules = [
@@ -294,7 +294,7 @@ class StoredJoin:
                 for first in range(0, len(rows), MORSEL)
                 if len(chosen := rows[first : first + MORSEL])
             )
-            eddy: Eddy[Composites] = Eddy(Fixed())
+            eddy: Eddy[Composites] = Eddy(FixedPolicy())
             for tuples in eddy.route(morsels, modules):
                 found.append(self._filter_wanted(leaves, tuples))
         return found
@@ -304,7 +304,7 @@ class StoredJoin:
         for view in leaf.views:
             stored = _Runs(self._files, self._version, view)
             is_old = view.epoch <= self._core.epoch
-            parts.append(Part(view.table, offset, view.sequence, is_old, None, stored))
+            parts.append(StemPart(view.table, offset, view.sequence, is_old, None, stored))
             offset += len(view.ts)
         return DataSteM(parts)
 
@@ -360,7 +360,7 @@ class _Runs:
         self._version = version
         self._view = view
 
-    def __call__(self, part: Part, key: ArrangementKey) -> list[Run] | None:
+    def __call__(self, part: StemPart, key: ArrangementKey) -> list[SortedRun] | None:
         own = [r for r in self._version.joins.runs(self._view.segment_id) if r.key == key.text]
         for shards in {r.shards for r in own}:
             runs = {r.shard: r for r in own if r.shards == shards}

@@ -53,8 +53,8 @@ class SummaryStates:
         Args:
             version: Where the elements are; the caller has pinned it.
             definition: The summary.
-            position: The line, not behind that of the version; None for the version's.
-            compute: Summarizes segments elsewhere; in this process without.
+            position: The line, at most the one that the version has reached; None for that one.
+            compute: Summarizes segments in a worker; None to summarize them in this process.
 
         Raises:
             MillpondError: CQL-201, the stream is gone; STORE-602, a segment is corrupt.

@@ -80,7 +80,11 @@ class AdvanceJobs:
         self._life = uuid.uuid4().hex
 
     def forget_dataflows(self) -> None:
-        """Have workers use no dataflow they keep: one has gone past changes that do not count."""
+        """Make workers build their dataflows anew.
+
+        Needed after a dataflow was advanced and the changes it gave were discarded: it has gone
+        past changes that nobody was given.
+        """
         self._life = uuid.uuid4().hex
 
     def of(
@@ -147,8 +151,8 @@ class AdvanceJobs:
 def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
     """Derivations that share one dataflow: same streams, same eager interval, same position.
 
-    A derivation counts as being at any instant from its clock's position to the last instant up to
-    which it is known to have no changes.
+    Where a derivation is known to have no changes after its position, up to a later instant, it
+    may be in the group of any position up to that instant.
     """
     sharing: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
     for item in due:

@@ -158,7 +158,11 @@ class Feeds:
         self.reader = reader
 
     def open(
-        self, selection: QuerySelection, after: str | None = None, snapshot: bool = False
+        self,
+        selection: QuerySelection,
+        after: str | None = None,
+        snapshot: bool = False,
+        admits: Callable[[QueryDef], bool] | None = None,
     ) -> Feed:
         """Begin a feed of the selected queries.
 
@@ -166,12 +170,13 @@ class Feeds:
             selection: The queries.
             after: The cursor after which the feed begins; None for the first change of each query.
             snapshot: Whether to begin with the answers, and the changes after them.
+            admits: Says of a selected query whether the feed may have it; None: of all.
 
         Raises:
             MillpondError: CQL-201 for a query that is named and not there, POND-412 for the cursor.
         """
         places = None if after is None else parse_feed_cursor(after, self.log.incarnation)
-        feed = Feed(self, selection, places)
+        feed = Feed(self, selection, places, admits)
         if snapshot:
             feed.begin_with_answers()
         return feed
@@ -180,8 +185,15 @@ class Feeds:
 class Feed:
     """One reader's feed; for use by one thread at a time."""
 
-    def __init__(self, feeds: Feeds, selection: QuerySelection, places: Places | None) -> None:
+    def __init__(
+        self,
+        feeds: Feeds,
+        selection: QuerySelection,
+        places: Places | None,
+        admits: Callable[[QueryDef], bool] | None = None,
+    ) -> None:
         self._feeds = feeds
+        self._admits = admits
         self._selection = selection
         self._places = places
         self._members: dict[int, _Member] = {}
@@ -274,7 +286,11 @@ class Feed:
         if self._ids is None:
             found = feeds.directory.find(version, self._selection)
         else:
-            found = [q for id in self._ids if (q := version.queries.get(id)) is not None]
+            named = [q for id in self._ids if (q := version.queries.get(id)) is not None]
+            # Another owner or tag may have been given to a query since the feed began.
+            found = [query for query in named if self._selection.has(query)]
+        if self._admits is not None:
+            found = [query for query in found if self._admits(query)]
         current = {query.id: query for query in found}
         for id in self._members.keys() - current.keys():
             member = self._members.pop(id)

@@ -130,7 +130,7 @@ class AccessPolicy:
         return replace(source, within=str(root))
 
     def _root_of(self, path: str) -> Path | None:
-        """The root a path or pattern lies below, whatever links lead where; None for none."""
+        """Find the root that a path or pattern lies below, with links followed, or None."""
         local = Path(path.removeprefix("file://").removeprefix("file:"))
         if "://" in str(path).removeprefix("file://") or _goes_up(path) or "\0" in path:
             return None

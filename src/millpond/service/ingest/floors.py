@@ -58,7 +58,10 @@ class FloorsInFlight:
             return token, now, floors
 
     def release(self, token: int) -> None:
-        """Release the floors of a batch or push that is published or given up; harmless twice."""
+        """Release the floors of a batch or push that is published or given up.
+
+        To release them again does nothing.
+        """
         with self._lock:
             self._floors.pop(token, None)
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-from collections.abc import Callable, Iterable
-from datetime import date, datetime
-from decimal import Decimal
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,15 +12,11 @@ import pyarrow as pa
 import pyarrow.csv
 
 from millpond.engine.admission.admit import CORRUPT
+from millpond.engine.admission.text_values import column_of, read_json_rows
 from millpond.errors import MillpondError
-from millpond.model.schema import Schema, leaf_types
-from millpond.model.unicode_text import check_unicode, find_lone_surrogate
+from millpond.model.schema import Schema
+from millpond.model.unicode_text import check_unicode
 from millpond.service.ingest.arrow_streams import read_arrow
-
-#: Python types whose values of one column keep their type; of all others the text is taken. So a
-#: value means the same whatever stands beside it.
-_TYPED = (bool, int, float, str, datetime, date)
-
 
 #: The most rows, and values, of a push that is sent as text or as an Arrow stream.
 MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
@@ -65,30 +58,12 @@ def from_rows(rows: Any) -> pa.Table:
     corrupt: list[str | None] = [None] * len(given)
     for lower, name in spelled.items():
         values = [row.get(lower) for row in folded]
-        columns[name] = _column(values, corrupt)
+        columns[name] = column_of(values, corrupt)
     if any(line is not None for line in corrupt):
         columns[CORRUPT] = pa.array(corrupt, pa.string())
     if not columns:  # a table without a column has no rows either
         columns[""] = pa.nulls(len(given))
     return pa.table(columns)
-
-
-def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
-    """A column of values: with their own type if they have one type in common, else as text."""
-    types = {type(value) for value in values if value is not None}
-    if not types or (len(types) == 1 and types <= set(_TYPED)):
-        try:
-            return pa.array(values)
-        except (ValueError, TypeError, OverflowError):
-            pass
-    texts: list[str | None] = []
-    for place, value in enumerate(values):
-        text = _to_text(value)
-        if text is not None and find_lone_surrogate(text) is not None:
-            corrupt[place] = ascii(value)
-            text = None
-        texts.append(text)
-    return pa.array(texts, pa.string())
 
 
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
@@ -143,39 +118,7 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _unreadable_rows_error("UTF-8 text", str(error)) from error
-    names = {f.name.lower(): f.name for f in schema.fields}
-    # A float has fewer digits than a DECIMAL may have.
-    exact = {
-        f.name.lower()
-        for f in schema.fields
-        if any(t.startswith("DECIMAL") for t in leaf_types(f.type))
-    }
-    number = Decimal if exact else None
-    columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
-    corrupt: list[str | None] = []
-    for line in text.split("\n"):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line, parse_float=number)
-        except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
-            row = None
-        good = isinstance(row, dict) and (
-            "\\u" not in line
-            or find_lone_surrogate(json.dumps(row, ensure_ascii=False, default=_to_json_value))
-            is None
-        )
-        given = {k.lower(): v for k, v in row.items()} if good else {}
-        for lower, name in names.items():
-            value = given.get(lower)
-            if isinstance(value, Decimal) and lower not in exact:
-                value = float(value)
-            columns[name].append(_to_text(value, str if lower in exact else _to_json_value))
-        corrupt.append(None if good else line)
-    table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
-    if any(line is not None for line in corrupt):
-        table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
-    return table
+    return read_json_rows((line for line in text.split("\n") if line.strip()), schema)
 
 
 def _read_csv(data: bytes, schema: Schema) -> pa.Table:
@@ -251,30 +194,6 @@ def _check_quotes(text: str) -> None:
     except csv.Error as error:
         if "end of data" in str(error):
             raise ValueError(f"In line {start} a quote is opened and never closed") from None
-
-
-def _to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | None:
-    """A value as the text a cast reads; nested values as JSON."""
-    match value:
-        case None | str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case bytes():
-            return value.decode("utf-8", "surrogateescape")
-        case int():
-            return str(Decimal(value))  # str(int) refuses thousands of digits
-        case dict() | list() | tuple():
-            try:
-                return json.dumps(value, default=default or _to_json_value)
-            except (TypeError, ValueError, RecursionError):
-                return str(value)
-    return str(value)
-
-
-def _to_json_value(value: Any) -> float | str:
-    """A nested value that JSON has no form for, as JSON."""
-    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def _unreadable_rows_error(what: str, detail: str) -> MillpondError:

@@ -20,10 +20,11 @@ import numpy as np
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
-from millpond.engine.admission.heartbeat import StreamProgress
+from millpond.engine.admission.heartbeat import PartitionProgress, StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
+from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.protocol import INBOX
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
@@ -37,7 +38,8 @@ from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, St
 
 def progress_of(clock: StreamClock) -> StreamProgress:
     """The part of a stream's clock that determines its heartbeat."""
-    return StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+    partitions = {name: PartitionProgress(*known) for name, known in clock.partitions.items()}
+    return StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended, partitions)
 
 
 def with_progress(clock: StreamClock, progress: StreamProgress) -> StreamClock:
@@ -48,6 +50,7 @@ def with_progress(clock: StreamClock, progress: StreamProgress) -> StreamClock:
         heartbeat=progress.heartbeat,
         arrived_at=progress.arrived_at,
         ended=progress.ended,
+        partitions={name: (p.high, p.arrived_at) for name, p in progress.partitions.items()},
     )
 
 
@@ -132,13 +135,16 @@ class Sequencer:
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
+        partitions: Sequence[str] = (),
     ) -> None:
         with self.stream_lock(source):
             try:
                 if not self._intake.are_waiting(inbox_done):
                     raise StaleChange("some of these pushes are part of an epoch already")
                 version = self._log.commit(
-                    lambda before: self._change(before, source, batch_id, plan, built, inbox_done)
+                    lambda before: self._change(
+                        before, source, batch_id, plan, built, inbox_done, partitions
+                    )
                 )
             except (StaleChange, MillpondError):
                 # Nothing was done, and the batch may come again and again while the disk is full.
@@ -216,6 +222,7 @@ class Sequencer:
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int],
+        partitions: Sequence[str],
     ) -> EpochChange:
         clocks: dict[int, StreamClock] = {}
         segments: list[SegmentRef] = []
@@ -253,11 +260,18 @@ class Sequencer:
                 clock = clocks.get(stream_id, version.clock(stream_id))
                 data = [b for b in by_stream[stream_id] if b.kind == DATA]
                 high = max((b.max_ts for b in data), default=None)
-                if data or by_stream[stream_id]:
+                before = progress_of(clock)
+                arrived = heartbeat.after_partitions(
+                    before,
+                    _highs(by_stream[stream_id]) if partitions else {},
+                    partitions,
+                    stream_plan.arrival,
+                )
+                if by_stream[stream_id] or arrived:
                     clocks[stream_id] = with_progress(
                         clock,
                         heartbeat.after_arrivals(
-                            progress_of(clock), stream, high, stream_plan.arrival
+                            before, stream, high, stream_plan.arrival, arrived
                         ),
                     )
         return EpochChange(
@@ -274,6 +288,17 @@ class Sequencer:
 def source_key(stream: StreamDef) -> str:
     """The name a stream's own source has in the epoch log."""
     return f"stream:{stream.id}"
+
+
+def _highs(built: Sequence[BuiltSegment]) -> dict[str, int | None]:
+    """By name, the partitions of which rows came, and the greatest timestamp of their elements."""
+    highs: dict[str, int | None] = {}
+    for item in built:
+        for run in item.runs:
+            name = partition_name(*run.key[:2])
+            known = [h for h in (highs.get(name), run.high) if h is not None]
+            highs[name] = max(known, default=None)
+    return highs
 
 
 def number_runs(

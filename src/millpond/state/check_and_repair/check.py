@@ -45,7 +45,7 @@ FILES = (
 
 
 @dataclass
-class Part:
+class Finding:
     """What a check found in one part of a store.
 
     Attributes:
@@ -66,7 +66,7 @@ class Report:
     """What a check found."""
 
     store: Path
-    parts: list[Part]
+    parts: list[Finding]
 
     @property
     def is_whole(self) -> bool:
@@ -86,7 +86,7 @@ def check_store(store: Path) -> Report:
         return Report(store, list(_check_parts(store, Path(scratch))))
 
 
-def _check_parts(store: Path, scratch: Path) -> Iterator[Part]:
+def _check_parts(store: Path, scratch: Path) -> Iterator[Finding]:
     yield _check_format(store)
     copied = copy_aside(store, scratch)
     number = database_number(copied)
@@ -94,7 +94,7 @@ def _check_parts(store: Path, scratch: Path) -> Iterator[Part]:
     yield _check_journal(store, state)
     folded = scratch / "folded.db"
     if state.damage:
-        yield Part("database", damage=["It cannot be compared with the journal."])
+        yield Finding("database", damage=["It cannot be compared with the journal."])
         yield from check_files(store, copied if number is not None else None)
     else:
         fold_journal(state, folded)
@@ -112,17 +112,17 @@ def copy_aside(store: Path, scratch: Path) -> Path:
     return scratch / "pond.db"
 
 
-def _check_format(store: Path) -> Part:
+def _check_format(store: Path) -> Finding:
     file = store / "FORMAT"
     found = file.read_text(errors="replace") if file.exists() else None
     if found == FORMAT:
-        return Part("FORMAT", 1, found.strip())
+        return Finding("FORMAT", 1, found.strip())
     why = "It is missing." if found is None else f"It says {found.strip()!r}."
-    return Part("FORMAT", 1, damage=[f"{why} This Millpond reads {FORMAT.strip()!r}."])
+    return Finding("FORMAT", 1, damage=[f"{why} This Millpond reads {FORMAT.strip()!r}."])
 
 
-def _check_journal(store: Path, state: JournalState) -> Part:
-    part = Part("journal")
+def _check_journal(store: Path, state: JournalState) -> Finding:
+    part = Finding("journal")
     for file, why in (*state.damage, *state.notes):
         part.damage.append(f"{file.relative_to(store)}: {why}")
     read = {file.path for file in state.files}
@@ -155,8 +155,8 @@ def _check_journal(store: Path, state: JournalState) -> Part:
     return part
 
 
-def _compare_databases(store: Path, copied: Path, folded: Path, last: int) -> Part:
-    part = Part("database", 1)
+def _compare_databases(store: Path, copied: Path, folded: Path, last: int) -> Finding:
+    part = Finding("database", 1)
     file = store / "pond.db"
     if not file.exists() or not file.stat().st_size:
         part.damage.append("pond.db is missing; the journal can make it again.")
@@ -186,13 +186,13 @@ def _rows(database: sqlite3.Connection, table: str) -> list[str]:
     return sorted(map(repr, database.execute(f"SELECT * FROM {table}")))
 
 
-def check_files(store: Path, database: Path | None) -> Iterator[Part]:
+def check_files(store: Path, database: Path | None) -> Iterator[Finding]:
     if database is None:
-        yield Part("files", damage=["Without a database nothing says which files there are."])
+        yield Finding("files", damage=["Without a database nothing says which files there are."])
         return
     with closing(sqlite3.connect(database)) as known:
         for name, select in FILES:
-            part = Part(name)
+            part = Finding(name)
             referenced = dict(known.execute(select))
             for path, checksum in sorted(referenced.items()):
                 part.checked += 1
@@ -203,7 +203,7 @@ def check_files(store: Path, database: Path | None) -> Iterator[Part]:
                 part.says = f"{others} more that nothing refers to"
             yield part
         yield _check_totals(store)
-        part = Part("inbox")
+        part = Finding("inbox")
         rows = known.execute("SELECT number, checksum FROM inbox WHERE done = 0 ORDER BY number")
         for number, checksum in rows:
             part.checked += 1
@@ -215,9 +215,9 @@ def check_files(store: Path, database: Path | None) -> Iterator[Part]:
         yield part
 
 
-def _check_totals(store: Path) -> Part:
+def _check_totals(store: Path) -> Finding:
     """Check the files of totals, which nothing refers to: their names say their checksums."""
-    part = Part("aggregates")
+    part = Finding("aggregates")
     for file in list_totals(store):
         checksum = checksum_of_name(file.name)
         if checksum is not None:
@@ -235,9 +235,9 @@ def _why_damaged(file: Path, checksum: str) -> str | None:
     return None if found == checksum else "Its bytes are not those that were written."
 
 
-def _check_checkpoints(store: Path) -> Part:
+def _check_checkpoints(store: Path) -> Finding:
     """Check Spark's logs of offsets and commits: a line with the version, then lines of JSON."""
-    part = Part("checkpoints")
+    part = Finding("checkpoints")
     for file in sorted((store / "checkpoints").rglob("*")):
         if file.is_file() and file.name.isdigit() and file.parent.name in ("offsets", "commits"):
             part.checked += 1
@@ -254,8 +254,8 @@ def _check_checkpoints(store: Path) -> Part:
     return part
 
 
-def _list_set_aside(store: Path) -> Part:
+def _list_set_aside(store: Path) -> Finding:
     folders = list_set_aside(store)
     size = sum(folder.bytes for folder in folders)
     says = f"{size:,} bytes; --clean removes what is not needed" if folders else ""
-    return Part("set aside", sum(folder.files for folder in folders), says)
+    return Finding("set aside", sum(folder.files for folder in folders), says)

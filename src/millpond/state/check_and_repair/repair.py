@@ -24,7 +24,7 @@ from pathlib import Path
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, tighten, write_owner_only
 from millpond.state.arrow_file import translate_write_errors
-from millpond.state.check_and_repair.check import FILES, Part, check_files, copy_aside
+from millpond.state.check_and_repair.check import FILES, Finding, check_files, copy_aside
 from millpond.state.database.database import database_number
 from millpond.state.database_tables import fold_row
 from millpond.state.inbox.push_file import hidden_path, visible_path
@@ -159,7 +159,7 @@ def _copy_files(store: Path, database: Path, done: Repair) -> None:
         done.lost += _lost_of(part)
 
 
-def _lost_of(part: Part) -> list[str]:
+def _lost_of(part: Finding) -> list[str]:
     return [] if part.name in _CACHES else list(part.damage)
 
 

@@ -195,7 +195,7 @@ class Database:
             )
 
     def _check_journal(self) -> None:
-        """Before anything is written: what was taken away is not to be cut or written over."""
+        """Check before a write that nobody has removed, cut or replaced the journal's file."""
         try:
             self._journal.check_file()
         except MillpondError as error:

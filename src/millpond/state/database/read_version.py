@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -129,9 +130,12 @@ def _states(
     for segment in segments:
         kinds[segment.kind][segment.stream_id].append(segment)
     clocks = {}
+    partitions: defaultdict[int, dict[str, tuple[int | None, int]]] = defaultdict(dict)
+    for id, name, high, arrived_at in database.read("SELECT * FROM partition"):
+        partitions[id][name] = high, arrived_at
     for id, *values in database.read("SELECT * FROM clock"):
         values[5] = bool(values[5])
-        clocks[id] = StreamClock(*values)
+        clocks[id] = replace(StreamClock(*values), partitions=partitions.get(id, {}))
     slots: defaultdict[int, dict[int, SlotRef]] = defaultdict(dict)
     for row in database.each("SELECT * FROM slot ORDER BY stream_id, slot"):
         stream_id, slot, *predicate = row

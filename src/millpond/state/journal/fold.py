@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millpond.model.owner_only import create_owner_only
-from millpond.state.database_tables import create_tables, fold_row
+from millpond.state.database_tables import add_tables, create_tables, fold_row
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, JournalFile, list_files, read_file
 from millpond.state.journal.record import decode_body
 from millpond.state.journal.snapshot import Snapshot, list_snapshots
@@ -153,6 +153,7 @@ def fold_journal(state: JournalState, to: Path) -> None:
         if state.snapshot is None:
             assert state.incarnation is not None
             create_tables(database, state.incarnation)
+        add_tables(database)
         for _, body in state.records():
             for sql, rows in decode_body(body):
                 database.executemany(sql, rows)

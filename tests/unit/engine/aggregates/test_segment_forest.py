@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.engine.aggregates.segment_forest import (
-    Node,
     SegmentForest,
+    Subtree,
     split_at_window,
     total_of_node,
 )
@@ -32,13 +32,13 @@ def segments(draw: Any) -> tuple[Segment, ...]:
     return tuple(sorted(made, key=lambda s: (s.min_ts, s.id)))
 
 
-def leaves(node: Node) -> list[Any]:
+def leaves(node: Subtree) -> list[Any]:
     if node.segment is not None:
         return [node.segment]
     return [leaf for child in node.children for leaf in leaves(child)]
 
 
-def shape(node: Node | None) -> Any:
+def shape(node: Subtree | None) -> Any:
     if node is None or node.segment is not None:
         return node and node.segment
     return tuple(shape(child) for child in node.children)

@@ -16,7 +16,7 @@ from millpond.engine.aggregates.segment_totals import (
     read_totals,
 )
 from millpond.synopses.blocked_totals import BLOCK
-from millpond.synopses.totals import NOTHING, Column, Total, open_column, total_of
+from millpond.synopses.totals import NOTHING, OpenColumn, Total, open_column, total_of
 
 SIZE = 5 * BLOCK + 17
 
@@ -40,7 +40,7 @@ class Segment:
             return None
         return self.rows[slice(*np.searchsorted(self.rows, (lo, hi)))]
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> OpenColumn:
         return open_column(self.table[name])
 
     def total(self, column: str | None, lo: int, hi: int) -> Total:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.joins.data_stem import DataSteM, Part
+from millpond.engine.joins.data_stem import DataSteM, StemPart
 from millpond.engine.joins.plan import Value
 
 K = Value('"k"', "k", "integer")
@@ -21,7 +21,7 @@ def stem() -> DataSteM:
         places = range(offset, offset + size)
         values = [None if place == 7 else 10 * place for place in places]
         table = pa.table({"k": pa.array(values, pa.int32()), "__seq": pa.array(places, pa.int64())})
-        parts.append(Part(table, offset, arrivals_of(table)))
+        parts.append(StemPart(table, offset, arrivals_of(table)))
         offset += size
     return DataSteM(parts)
 

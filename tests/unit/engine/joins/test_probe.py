@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.engine.joins.arrangement import Run, build, shard_range, sort_by
+from millpond.engine.joins.arrangement import SortedRun, build, shard_range, sort_by
 from millpond.engine.joins.keys import (
     Axis,
     agree,
@@ -97,7 +97,7 @@ def test_values_that_differ_do_not_agree() -> None:
     ]
 
 
-def _run(rows: list[tuple[int | None, int]], shard: tuple[int, int] = (0, 1)) -> Run:
+def _run(rows: list[tuple[int | None, int]], shard: tuple[int, int] = (0, 1)) -> SortedRun:
     side = code_column(pa.array([k for k, _ in rows], pa.int64()), Axis.INTEGER)
     keys, nulls = combine_columns([side])
     return build(keys, np.array([t for _, t in rows], np.int64), nulls, shard)
@@ -149,7 +149,7 @@ def test_sorting_is_stable(values: list[int]) -> None:
 
 def test_a_run_is_read_back_from_its_table() -> None:
     run = _run([(1, 5), (1, 3), (2, 4), (None, 1)])
-    again = Run.of_table(run.to_table())
+    again = SortedRun.of_table(run.to_table())
     assert again.place.tolist() == run.place.tolist()
     assert again.order.tolist() == run.order.tolist()
     assert sorted(run.place.tolist()) == [0, 1, 2]

@@ -14,9 +14,9 @@ from millpond.engine.matching.results_structure import (
     GAPS,
     LIST,
     SCHEMA,
+    FilterPassage,
     Matches,
     MatchReader,
-    Passage,
     choose_encoding,
     encode,
     list_bytes,
@@ -82,4 +82,4 @@ def test_lists_are_padded_to_words() -> None:
 
 
 def test_passages_add_up() -> None:
-    assert Passage(1, 2, 3).plus(Passage(10, 20, 30)) == Passage(11, 22, 33)
+    assert FilterPassage(1, 2, 3).plus(FilterPassage(10, 20, 30)) == FilterPassage(11, 22, 33)

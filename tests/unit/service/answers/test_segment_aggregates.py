@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.service.conftest import SECOND, components_of, rows
 
-from millpond.planner.aggregates import AggregateCall
+from millpond.planner.aggregates import ColumnAggregate
 from millpond.service.answers import segment_aggregates
 from millpond.service.answers.segment_aggregates import list_asked
 from millpond.service.pond import Pond
@@ -25,7 +25,7 @@ from millpond.service.pond import Pond
 def test_a_column_is_measured_once(
     calls: list[tuple[str, str | None]], asked: list[tuple[str | None, bool]]
 ) -> None:
-    assert list_asked(AggregateCall(*call) for call in calls) == asked
+    assert list_asked(ColumnAggregate(*call) for call in calls) == asked
 
 
 @pytest.fixture

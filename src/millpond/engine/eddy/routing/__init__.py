@@ -6,20 +6,29 @@ Each policy is a file with one class; the policies are interchangeable, and none
 
 from __future__ import annotations
 
-from millpond.engine.eddy.routing.fixed import Fixed
+from millpond.engine.eddy.routing.fixed import FixedPolicy
 from millpond.engine.eddy.routing.policy import Account, Policy
-from millpond.engine.eddy.routing.random import Random
-from millpond.engine.eddy.routing.ticket import Ticket
-from millpond.engine.eddy.routing.worst import Worst
+from millpond.engine.eddy.routing.random import RandomPolicy
+from millpond.engine.eddy.routing.ticket import TicketPolicy
+from millpond.engine.eddy.routing.worst import WorstPolicy
 
-__all__ = ["POLICIES", "Account", "Fixed", "Policy", "Random", "Ticket", "Worst", "policy"]
+__all__ = [
+    "POLICIES",
+    "Account",
+    "FixedPolicy",
+    "Policy",
+    "RandomPolicy",
+    "TicketPolicy",
+    "WorstPolicy",
+    "policy",
+]
 
 #: The policies by name.
 POLICIES: dict[str, type[Policy]] = {
-    "ticket": Ticket,
-    "fixed": Fixed,
-    "random": Random,
-    "worst": Worst,
+    "ticket": TicketPolicy,
+    "fixed": FixedPolicy,
+    "random": RandomPolicy,
+    "worst": WorstPolicy,
 }
 
 

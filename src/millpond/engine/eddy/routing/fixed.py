@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millpond.engine.eddy.routing.policy import Account, Policy
 
 
-class Fixed(Policy):
+class FixedPolicy(Policy):
     """Always the first ready module, as a plan made once would have it."""
 
     name = "fixed"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millpond.engine.eddy.routing.policy import Account, Policy
 
 
-class Random(Policy):
+class RandomPolicy(Policy):
     """A ready module at random."""
 
     name = "random"

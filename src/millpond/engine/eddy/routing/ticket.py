@@ -12,7 +12,7 @@ _SHARPNESS = 3.0
 _EXPLORED = 0.03
 
 
-class Ticket(Policy):
+class TicketPolicy(Policy):
     """The module with the most tickets; now and then a lottery chooses, to keep measuring the
     others (CACQ, section 4). The paper's lottery is always proportional; here a morsel is thousands
     of tuples, and one badly routed morsel costs as much as all of them, so the choice is greedy.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from millpond.engine.eddy.routing.policy import Account, Policy
 
 
-class Worst(Policy):
+class WorstPolicy(Policy):
     """The module with the fewest tickets, once each module has been visited."""
 
     name = "worst"

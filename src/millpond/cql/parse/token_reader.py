@@ -1,7 +1,7 @@
-"""The parser's cursor: reading words, names and literals, and failing at a place.
+"""The reader of tokens: reads words, names and literals, and fails at a place in the text.
 
 The CQL parser is a chain of subclasses, each in the module named for the clauses it reads. This is
-the first: cursor → windows → expressions → values → windowing → queries → definitions →
+the first: token_reader → windows → expressions → values → windowing → queries → definitions →
 row_statements → requests.
 """
 
@@ -30,7 +30,7 @@ class SyntaxFault(ParseError):
         self.token = token
 
 
-class CqlCursor(DuckDBParser):
+class TokenReader(DuckDBParser):
     """Moves over a statement's tokens."""
 
     @classmethod

@@ -1,0 +1,105 @@
+"""Values of JSON, and of Python, as columns that admission casts: each with its type, or as text.
+
+A value means the same whatever stands beside it: a column of several types becomes text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.engine.admission.admit import CORRUPT
+from millpond.model.schema import Schema, leaf_types
+from millpond.model.unicode_text import find_lone_surrogate
+
+#: Python types whose values of one column keep their type; of all others the text is taken.
+_TYPED = (bool, int, float, str, datetime, date)
+
+
+def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
+    """Read a JSON object a text, of the schema's columns, found in any case.
+
+    What is no object is kept unchanged, in the column `CORRUPT`. None gives a row of NULLs.
+    """
+    names = {f.name.lower(): f.name for f in schema.fields}
+    # A float has fewer digits than a DECIMAL may have.
+    exact = {
+        f.name.lower()
+        for f in schema.fields
+        if any(t.startswith("DECIMAL") for t in leaf_types(f.type))
+    }
+    number = Decimal if exact else None
+    columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
+    corrupt: list[str | None] = []
+    for line in lines:
+        try:
+            row: Any = {} if line is None else json.loads(line, parse_float=number)
+        except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
+            row = None
+        good = isinstance(row, dict) and (
+            line is None
+            or "\\u" not in line
+            or find_lone_surrogate(json.dumps(row, ensure_ascii=False, default=to_json_value))
+            is None
+        )
+        given = {k.lower(): v for k, v in row.items()} if good else {}
+        for lower, name in names.items():
+            value = given.get(lower)
+            if isinstance(value, Decimal) and lower not in exact:
+                value = float(value)
+            columns[name].append(to_text(value, str if lower in exact else to_json_value))
+        corrupt.append(None if good else line)
+    table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
+    if any(line is not None for line in corrupt):
+        table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
+    return table
+
+
+def column_of(values: list[Any], corrupt: list[str | None]) -> pa.Array:
+    """A column of values: with their own type if they have one type in common, else as text.
+
+    A text with half a surrogate pair is put into `corrupt`, at its row.
+    """
+    types = {type(value) for value in values if value is not None}
+    if not types or (len(types) == 1 and types <= set(_TYPED)):
+        try:
+            return pa.array(values)
+        except (ValueError, TypeError, OverflowError):
+            pass
+    texts: list[str | None] = []
+    for place, value in enumerate(values):
+        text = to_text(value)
+        if text is not None and find_lone_surrogate(text) is not None:
+            corrupt[place] = ascii(value)
+            text = None
+        texts.append(text)
+    return pa.array(texts, pa.string())
+
+
+def to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | None:
+    """A value as the text a cast reads; nested values as JSON."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            return value.decode("utf-8", "surrogateescape")
+        case int():
+            return str(Decimal(value))  # str(int) refuses thousands of digits
+        case dict() | list() | tuple():
+            try:
+                return json.dumps(value, default=default or to_json_value)
+            except (TypeError, ValueError, RecursionError):
+                return str(value)
+    return str(value)
+
+
+def to_json_value(value: Any) -> float | str:
+    """A nested value that JSON has no form for, as JSON."""
+    return float(value) if isinstance(value, Decimal) else str(value)

@@ -1,0 +1,184 @@
+"""Decodes Avro values by fastavro, with a schema of a file or of a schema registry.
+
+A value of a registry begins with a zero byte and four bytes with the number of its schema (the
+Confluent wire format); a value of a file's schema is the bare encoding.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+
+from millpond.engine.admission.admit import CORRUPT, REFUSED
+from millpond.engine.admission.text_values import column_of
+from millpond.errors import MillpondError
+from millpond.model.schema import Schema
+from millpond.runtime.kafka.client import source_error
+from millpond.runtime.kafka.options import KafkaOptions
+
+_SECONDS = 10.0
+#: How many bytes of a value that cannot be decoded are kept, as hexadecimal digits.
+_SHOWN = 1_000
+
+
+class AvroDecoder:
+    """Decodes the values of one stream."""
+
+    def __init__(self, options: KafkaOptions, payload: Schema) -> None:
+        self._options = options
+        self._payload = payload
+        self._fastavro = import_fastavro()
+        self._schemas: dict[int, Any] = {}
+        self._own = None if options.registry else self._parse(read_schema(options))
+
+    def decode(self, values: Sequence[bytes | None]) -> pa.Table:
+        """Decode values into the columns; a record without a value gives NULLs."""
+        rows: list[dict[str, Any]] = []
+        refused: list[str | None] = [None] * len(values)
+        corrupt: list[str | None] = [None] * len(values)
+        for place, value in enumerate(values):
+            try:
+                row = {} if value is None else self._decode_one(value)
+                rows.append({str(name).lower(): member for name, member in row.items()})
+            except MillpondError:
+                raise
+            except Exception as error:  # fastavro raises whatever damaged bytes lead to
+                rows.append({})
+                reason = str(error) or type(error).__name__
+                refused[place] = f"the record is not Avro of its schema: {reason[:200]}"
+                corrupt[place] = (value or b"")[:_SHOWN].hex()
+        columns = {
+            f.name: _column([row.get(f.name.lower()) for row in rows], corrupt)
+            for f in self._payload.fields
+        }
+        if any(text is not None for text in corrupt):
+            columns[CORRUPT] = pa.array(corrupt, pa.string())
+        if any(reason is not None for reason in refused):
+            columns[REFUSED] = pa.array(refused, pa.string())
+        return pa.table(columns or {CORRUPT: pa.nulls(len(values), pa.string())})
+
+    def _decode_one(self, value: bytes) -> dict[str, Any]:
+        schema, body = self._own, io.BytesIO(value)
+        if schema is None:
+            if len(value) < 5 or value[0] != 0:
+                raise ValueError("it does not begin with the number of a schema")
+            number = struct.unpack(">I", value[1:5])[0]
+            if number not in self._schemas:
+                self._schemas[number] = self._parse(fetch_schema(self._options, number))
+            schema = self._schemas[number]
+            body.seek(5)
+        row = self._fastavro.schemaless_reader(body, schema)
+        if body.tell() != len(value):
+            raise ValueError("bytes are left over")
+        if not isinstance(row, dict):
+            raise ValueError("it is no record")
+        return row
+
+    def _parse(self, schema: Any) -> Any:
+        return self._fastavro.parse_schema(schema)
+
+
+def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
+    if {type(value) for value in values if value is not None} == {bytes}:
+        return pa.array(values, pa.binary())
+    return column_of(values, corrupt)
+
+
+def import_fastavro() -> Any:
+    """Import fastavro.
+
+    Raises:
+        MillpondError: DATA-502, the extra is not installed.
+    """
+    try:
+        import fastavro
+    except ImportError as error:
+        raise MillpondError(
+            "DATA-502",
+            "records in Avro need the package fastavro",
+            detail="It is not installed where this runs.",
+            hint="pip install 'millpond[kafka]', on every machine that runs tasks.",
+        ) from error
+    return fastavro
+
+
+def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:
+    """Refuse declared columns that the schema does not have, as far as it is known.
+
+    Raises:
+        MillpondError: CQL-214 for a column; DATA-502, the schema cannot be read.
+    """
+    fastavro = import_fastavro()
+    if (options.schema is None) == (options.registry is None):
+        raise MillpondError(
+            "CQL-214",
+            f'the Kafka source of "{options.stream}" needs one schema for Avro',
+            hint="Give schema 'file.avsc', or registry 'http://host:8081'.",
+        )
+    if options.registry is not None:
+        schemas = [_latest_schema(options, topic) for topic in options.topics]
+    else:
+        schemas = [read_schema(options)]
+    for schema in schemas:
+        if schema is None:
+            continue  # the subject has no schema yet
+        try:
+            parsed = fastavro.parse_schema(schema)
+        except Exception as error:  # fastavro's errors have no base of their own
+            raise source_error(options, f"The Avro schema is wrong: {error}") from None
+        members = [f["name"] for f in parsed.get("fields", ())] if isinstance(parsed, dict) else []
+        known = {name.lower() for name in members}
+        if unknown := [name for name in payload if name.lower() not in known]:
+            raise MillpondError(
+                "CQL-214",
+                f'the column "{unknown[0]}" of "{options.stream}" is none of the Avro schema',
+                detail=f"It has {', '.join(members) or 'no fields'}.",
+                hint="Declare columns by the names the schema has.",
+            )
+
+
+def read_schema(options: KafkaOptions) -> Any:
+    """Read the schema's file."""
+    try:
+        return json.loads(Path(options.schema or "").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise source_error(options, f"The Avro schema cannot be read: {error}") from None
+
+
+def fetch_schema(options: KafkaOptions, number: int) -> Any:
+    """Fetch a schema from the registry by its number."""
+    answer = _get(options, f"schemas/ids/{number}")
+    if answer.status_code == 404:
+        raise ValueError(f"the registry has no schema {number}")
+    return _schema_in(options, answer)
+
+
+def _latest_schema(options: KafkaOptions, topic: str) -> Any | None:
+    answer = _get(options, f"subjects/{topic}-value/versions/latest")
+    return None if answer.status_code == 404 else _schema_in(options, answer)
+
+
+def _get(options: KafkaOptions, path: str) -> httpx.Response:
+    url = f"{(options.registry or '').rstrip('/')}/{path}"
+    try:
+        return httpx.get(url, timeout=_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise source_error(options, f"The schema registry does not answer: {error}") from None
+
+
+def _schema_in(options: KafkaOptions, answer: httpx.Response) -> Any:
+    try:
+        answer.raise_for_status()
+        given = answer.json()
+        if given.get("schemaType", "AVRO") != "AVRO":
+            raise ValueError(f"its type is {given['schemaType']}")
+        return json.loads(given["schema"])
+    except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
+        raise source_error(options, f"The registry's schema cannot be read: {error}") from None

@@ -1,0 +1,42 @@
+"""Records as the chunks that a batch is built of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from millpond.engine.admission.admit import CORRUPT, REFUSED
+from millpond.runtime.batch_tasks import Chunk
+from millpond.runtime.kafka.read_range import Records
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """Name a partition, as the heartbeat knows it.
+
+    >>> partition_name("readings", 3)
+    'readings/3'
+    """
+    return f"{topic}/{partition}"
+
+
+def chunk_of(
+    records: Records,
+    stream_id: int,
+    key: tuple[Any, ...],
+    decode: Callable[[Records], pa.Table],
+) -> Chunk:
+    """Decode records into a chunk; what was lost before them is a row that becomes a reject."""
+    if records.lost is not None:
+        first, last = records.lost
+        gone = f"records {first} to {last} were gone before they were read"
+        rows = pa.table({REFUSED: [gone], CORRUPT: [""]})
+        return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))
+    rows = decode(records)
+    offsets = records.offsets
+    return Chunk(stream_id, key, rows, name_row=lambda row: _place(records, offsets[row]))
+
+
+def _place(records: Records, offset: int) -> str:
+    return f'topic "{records.topic}", partition {records.partition}, offset {offset}'

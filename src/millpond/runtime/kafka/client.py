@@ -1,0 +1,175 @@
+"""Clients of Kafka: which partitions topics have, and from where to where their records go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.runtime.kafka.options import KafkaOptions, read_start
+
+log = logging.getLogger("millpond.kafka")
+
+#: Offsets by topic and by partition, as JSON has them.
+Offsets = dict[str, dict[str, int]]
+
+_SECONDS = 10.0
+
+
+def import_kafka() -> Any:
+    """Import the client.
+
+    Raises:
+        MillpondError: DATA-502, the extra is not installed.
+    """
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError as error:
+        raise MillpondError(
+            "DATA-502",
+            "a Kafka source needs the package confluent-kafka",
+            detail="It is not installed where this runs.",
+            hint="pip install 'millpond[kafka]', on every machine that runs tasks.",
+        ) from error
+    return confluent_kafka
+
+
+def make_consumer(options: KafkaOptions) -> Any:
+    """A consumer that reads where it is told to; it joins no group and commits nothing."""
+    kafka = import_kafka()
+    settings = {
+        **options.client(),
+        "group.id": "millpond",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "isolation.level": options.isolation,
+        "fetch.wait.max.ms": 50,
+        # What is fetched beyond the end of a range is thrown away: not much of it.
+        "queued.max.messages.kbytes": 8192,
+    }
+    with naming_errors(options):
+        return kafka.Consumer(settings, logger=log)
+
+
+class Topics:
+    """Asks the brokers about one source's topics; one thread at a time uses it."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._kafka = import_kafka()
+        self._consumer = make_consumer(options)
+        with naming_errors(options):
+            self._admin = self._kafka.admin.AdminClient(options.client(), logger=log)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def list_partitions(self) -> list[tuple[str, int]]:
+        """The partitions the topics have now, sorted.
+
+        Raises:
+            MillpondError: DATA-502, there is no such topic, or no broker answers.
+        """
+        found = []
+        with naming_errors(self._options):
+            for name in self._options.topics:
+                topic = self._consumer.list_topics(name, timeout=_SECONDS).topics.get(name)
+                if topic is None or topic.error is not None:
+                    why = topic.error.str() if topic is not None else "it is not there"
+                    raise source_error(self._options, f'Topic "{name}": {why}.')
+                found += [(name, number) for number in topic.partitions]
+        return sorted(found)
+
+    def latest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
+        """The offsets after the last records that can be read."""
+        kafka = self._kafka
+        return self._list_offsets({p: kafka.admin.OffsetSpec.latest() for p in partitions})
+
+    def earliest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
+        """The offsets of the first records that are still there."""
+        kafka = self._kafka
+        return self._list_offsets({p: kafka.admin.OffsetSpec.earliest() for p in partitions})
+
+    def find_start(self) -> Offsets:
+        """Where the source starts, by its option `start`, in the partitions there are now."""
+        partitions = self.list_partitions()
+        start = read_start(self._options)
+        if start == "latest":
+            return self.latest(partitions)
+        found = self.earliest(partitions)
+        if isinstance(start, dict):
+            for topic, given in start.items():
+                if unknown := given.keys() - found[topic].keys():
+                    missing = f'Topic "{topic}" has no partition {min(unknown)}.'
+                    raise source_error(self._options, missing)
+                found[topic] |= given
+        elif isinstance(start, int):
+            found = self._offsets_at(partitions, start)
+        return found
+
+    def _offsets_at(self, partitions: Iterable[tuple[str, int]], instant: int) -> Offsets:
+        """The first offsets whose records are not older than an instant (µs); the end for none."""
+        partitions = list(partitions)
+        spec = self._kafka.admin.OffsetSpec.for_timestamp(max(-(-instant // 1000), 0))
+        found, ends = self._list_offsets(dict.fromkeys(partitions, spec)), self.latest(partitions)
+        for topic, offsets in found.items():
+            for number, offset in offsets.items():
+                offsets[number] = ends[topic][number] if offset < 0 else offset
+        return found
+
+    def _list_offsets(self, specs: Mapping[tuple[str, int], Any]) -> Offsets:
+        kafka = self._kafka
+        found: Offsets = {}
+        if not specs:
+            return found
+        with naming_errors(self._options):
+            level = kafka.IsolationLevel[self._options.isolation.upper()]
+            asked = self._admin.list_offsets(
+                {kafka.TopicPartition(*place): spec for place, spec in specs.items()},
+                isolation_level=level,
+                request_timeout=_SECONDS,
+            )
+            for place, answer in asked.items():
+                offset = answer.result(timeout=_SECONDS + 5).offset
+                found.setdefault(place.topic, {})[str(place.partition)] = offset
+        return found
+
+
+@contextmanager
+def naming_errors(options: KafkaOptions) -> Iterator[None]:
+    """Turn errors of the client into DATA-502, without what stands in the file `config`."""
+    kafka = import_kafka()
+    try:
+        yield
+    except kafka.KafkaException as error:
+        given = error.args[0] if error.args else error
+        text = given.str() if hasattr(given, "str") else str(given)
+        raise source_error(options, _without_secrets(text, options)) from None
+
+
+def source_error(options: KafkaOptions, detail: str, hint: str | None = None) -> MillpondError:
+    """The error of a source that cannot be read."""
+    return MillpondError(
+        "DATA-502",
+        f'the source of "{options.stream}" cannot be read',
+        detail=detail[:600],
+        hint=hint or "Once the topic can be read again, the stream goes on where it was.",
+    )
+
+
+def _without_secrets(text: str, options: KafkaOptions) -> str:
+    """A client's text without any value that the file `config` gives."""
+    try:
+        values = options.client().items() if options.config else ()
+    except MillpondError:
+        return "The client cannot be used."
+    for name, value in values:
+        if name not in ("bootstrap.servers", "client.id") and value:
+            text = text.replace(value, "…")
+    return text

@@ -1,0 +1,161 @@
+"""Reads a range of one partition's records; runs in tasks.
+
+Offsets have gaps, where records were compacted away, aborted, or are marks of transactions. So a
+range ends when a record at its end or behind it comes, or the partition's own end is reached.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.runtime.kafka.client import import_kafka, make_consumer, naming_errors, source_error
+from millpond.runtime.kafka.options import KafkaOptions
+
+#: How many records are decoded together.
+BATCH = 16_384
+#: How long a broker may give nothing before the task fails; the streaming query tries it again.
+_PATIENCE = 30.0
+
+_LOCAL = threading.local()
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of one partition: from offset `first` (-1: the first there is) to before `stop`."""
+
+    topic: str
+    partition: int
+    first: int
+    stop: int
+
+
+@dataclass
+class Records:
+    """Records of one partition in the order of their offsets, field by field.
+
+    Attributes:
+        topic, partition: Where they are.
+        keys, values: Bytes or None.
+        times: Milliseconds since 1970, None where a record has no time.
+        headers: Lists of (name, bytes or None), or None.
+        lost: The first and last offset of records that were gone before they were read, before
+            these; None for none.
+    """
+
+    topic: str
+    partition: int
+    offsets: list[int] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    times: list[int | None] = field(default_factory=list)
+    headers: list[Any] = field(default_factory=list)
+    lost: tuple[int, int] | None = None
+
+
+def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
+    """Yield the records of a range, at most `BATCH` at a time.
+
+    Raises:
+        MillpondError: DATA-502, the broker does not answer, or (unless the source says 'continue')
+            records were deleted before they were read.
+    """
+    kafka = import_kafka()
+    consumer = _consumer(options)
+    place = kafka.TopicPartition(range.topic, range.partition)
+    with naming_errors(options):
+        earliest, end = consumer.get_watermark_offsets(place, timeout=_PATIENCE)
+    first, lost = range.first, None
+    if first < 0:
+        first = earliest
+    if end < range.stop:
+        raise _loss_error(options, range, end, range.stop - 1)
+    if first < earliest:
+        lost = first, min(earliest, range.stop) - 1
+        if options.on_loss == "stop":
+            raise _loss_error(options, range, *lost)
+        first = earliest
+    if lost is not None:
+        yield Records(range.topic, range.partition, lost=lost)
+    if first >= range.stop:
+        return
+    place.offset = first
+    try:
+        with naming_errors(options):
+            consumer.assign([place])
+        yield from _consume(options, consumer, range, first)
+    finally:
+        consumer.unassign()
+
+
+def _consume(
+    options: KafkaOptions, consumer: Any, range: OffsetRange, first: int
+) -> Iterator[Records]:
+    kafka = import_kafka()
+    next_offset, heard = first, time.monotonic()
+    while next_offset < range.stop:
+        with naming_errors(options):
+            messages = consumer.consume(min(BATCH, range.stop - next_offset), timeout=1.0)
+        records = Records(range.topic, range.partition)
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.code() == kafka.KafkaError._PARTITION_EOF:
+                    next_offset = max(next_offset, message.offset())
+                    continue
+                if not error.retriable() and error.code() != kafka.KafkaError._ALL_BROKERS_DOWN:
+                    raise source_error(options, f'Topic "{range.topic}": {error.str()}.')
+                continue
+            offset = message.offset()
+            next_offset = offset + 1
+            if offset >= range.stop:
+                break
+            kind, at = message.timestamp()
+            records.offsets.append(offset)
+            records.keys.append(message.key())
+            records.values.append(message.value())
+            records.times.append(at if kind != kafka.TIMESTAMP_NOT_AVAILABLE else None)
+            records.headers.append(message.headers())
+        if messages:
+            heard = time.monotonic()
+        elif time.monotonic() - heard > _PATIENCE:
+            silent = f"The broker gave nothing for {_PATIENCE:g} seconds"
+            raise source_error(options, f'{silent} (topic "{range.topic}").')
+        if records.offsets:
+            yield records
+
+
+def _consumer(options: KafkaOptions) -> Any:
+    """This thread's consumer: to connect takes longer than to read a small batch."""
+    kept: tuple[Any, Any] | None = getattr(_LOCAL, "consumer", None)
+    asked = options.client(), options.isolation
+    if kept is not None and kept[0] == asked:
+        return kept[1]
+    if kept is not None:
+        kept[1].close()
+    _LOCAL.consumer = None
+    consumer = make_consumer(options)
+    _LOCAL.consumer = asked, consumer
+    return consumer
+
+
+def _loss_error(options: KafkaOptions, range: OffsetRange, first: int, last: int) -> MillpondError:
+    return source_error(
+        options,
+        f"{describe_loss(range, first, last)} The stream has stopped, so that nobody takes "
+        "what is left for everything.",
+        "DROP the stream and CREATE it again; with the option on_loss 'continue' it goes on, and "
+        "the loss is one of its rejects.",
+    )
+
+
+def describe_loss(range: OffsetRange, first: int, last: int) -> str:
+    """Say which records are lost."""
+    return (
+        f'Records {first} to {last} of partition {range.partition} of topic "{range.topic}" '
+        "were gone before they were read."
+    )

@@ -1,0 +1,230 @@
+"""Kafka's topics as a streaming source: it gives ranges of offsets, which tasks read themselves.
+
+Spark keeps in its checkpoint up to where each batch goes; records never pass through Spark's rows,
+which is why a task needs no more than Kafka's client and admission.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from millpond.catalog.objects import SourceDef, StreamDef
+from millpond.model.owner_only import make_directory
+from millpond.model.schema import Schema
+from millpond.runtime.kafka.avro import check_avro
+from millpond.runtime.kafka.client import Offsets, Topics
+from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
+from millpond.runtime.kafka.read_range import OffsetRange
+from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
+
+NAME = "millpond_kafka"
+_START = "kafka_start.json"
+_SCHEMA = "topic string, partition int, first bigint, stop bigint"
+#: The least time between two questions to the brokers for new records, and for new partitions.
+_ASK_SECONDS, _LIST_SECONDS = 0.05, 5.0
+#: Fewer records than this are not worth a task of their own.
+_LEAST_RECORDS = 10_000
+
+
+def check_topics(stream: StreamDef) -> None:
+    """Look at a stream's topics for the first time.
+
+    Raises:
+        MillpondError: CQL-214 for its options and columns, DATA-502 for the topics.
+    """
+    options = kafka_options(stream)
+    if options.format == "avro":
+        check_avro(options, payload_names(stream, options))
+    topics = Topics(options)
+    try:
+        topics.find_start()
+    finally:
+        topics.close()
+
+
+def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFrame:
+    """Open the topics of a stream as a streaming frame of ranges.
+
+    Args:
+        spark: The session.
+        stream: The stream.
+        folder: Its checkpoint's folder, which also keeps where the stream began.
+    """
+    spark.dataSource.register(KafkaRanges)
+    assert stream.source is not None
+    facts = json.dumps([stream.source.options, _begin(stream, folder)])
+    slots = str(spark.sparkContext.defaultParallelism)
+    reader = spark.readStream.format(NAME).option("name", stream.name).option("slots", slots)
+    return (
+        reader.option("columns", json.dumps(stream.schema.to_json())).option("facts", facts).load()
+    )
+
+
+def _begin(stream: StreamDef, folder: Path) -> Offsets:
+    """Where the stream began: the offsets, written down the first time.
+
+    'latest' means another offset every time it is asked, and Spark asks anew when the first batch
+    is repeated after a crash.
+    """
+    file = folder / _START
+    if file.exists():
+        found: Offsets = json.loads(file.read_text())
+        return found
+    topics = Topics(kafka_options(stream))
+    try:
+        offsets = topics.find_start()
+    finally:
+        topics.close()
+    with translate_write_errors(folder):
+        make_directory(folder)
+        written = folder / f".{_START}.tmp"
+        written.write_text(json.dumps(offsets))
+        sync_file(written)
+        os.replace(written, file)
+        sync_directory(folder)
+    return offsets
+
+
+def deal_ranges(ranges: list[OffsetRange], slots: int) -> list[list[OffsetRange]]:
+    """Deal ranges into at most about `slots` shares of about equal records, cutting large ones.
+
+    >>> deal_ranges([OffsetRange("t", 0, 0, 30_000), OffsetRange("t", 1, 5, 5)], 2)
+    [[OffsetRange(topic='t', partition=0, first=0, stop=15000)], \
+[OffsetRange(topic='t', partition=0, first=15000, stop=30000), \
+OffsetRange(topic='t', partition=1, first=5, stop=5)]]
+    """
+    total = sum(r.stop - max(r.first, 0) for r in ranges)
+    goal = max(-(-total // max(slots, 1)), _LEAST_RECORDS)
+    shares: list[list[OffsetRange]] = [[]]
+    room = goal
+    for given in ranges:
+        rest = given
+        # Where the first record is nobody knows yet, the range stays whole.
+        while rest.first >= 0 and rest.stop - rest.first > room:
+            if room:
+                middle = rest.first + room
+                shares[-1].append(OffsetRange(rest.topic, rest.partition, rest.first, middle))
+                rest = OffsetRange(rest.topic, rest.partition, middle, rest.stop)
+            shares.append([])
+            room = goal
+        shares[-1].append(rest)
+        room = max(room - (rest.stop - max(rest.first, 0)), 0)
+    return [share for share in shares if share]
+
+
+class KafkaRanges(DataSource):
+    """Spark's data source of the ranges; its options are made by `ranges_frame`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> str:
+        return _SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        given, start = json.loads(self.options["facts"])
+        columns = Schema.from_json(json.loads(self.options["columns"]))
+        stream = StreamDef(0, self.options["name"], columns, source=SourceDef("kafka", given))
+        return RangesReader(kafka_options(stream), start, int(self.options["slots"]))
+
+
+class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says up to where the topics go; an offset is the offsets of all partitions."""
+
+    def __init__(self, options: KafkaOptions, start: Offsets, slots: int) -> None:
+        self._options = options
+        self._start = start
+        self._slots = slots
+        self._topics: Topics | None = None
+        self._partitions: list[tuple[str, int]] = []
+        self._listed_at = self._asked_at = float("-inf")
+        self._target: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._start
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_records)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._ask()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        ends = self._target if self._target is not None else self._ask()
+        return limit_offsets(start, ends, self._options.max_records)
+
+    def _ask(self) -> Offsets:
+        """The ends of all partitions, as they are now; asked at most twenty times a second."""
+        time.sleep(max(0.0, self._asked_at + _ASK_SECONDS - time.monotonic()))
+        if self._topics is None:
+            self._topics = Topics(self._options)
+        if time.monotonic() - self._listed_at > _LIST_SECONDS:
+            self._partitions = self._topics.list_partitions()
+            self._listed_at = time.monotonic()
+        ends = self._topics.latest(self._partitions)
+        self._asked_at = time.monotonic()
+        return ends
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges = [
+            OffsetRange(topic, int(number), start.get(topic, {}).get(number, -1), stop)
+            for topic, stops in sorted(end.items())
+            for number, stop in sorted(stops.items(), key=lambda item: int(item[0]))
+        ]
+        return [InputPartition(share) for share in deal_ranges(ranges, self._slots)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        share: list[OffsetRange] = partition.value
+        yield pa.RecordBatch.from_pydict(
+            {
+                "topic": pa.array([r.topic for r in share], pa.string()),
+                "partition": pa.array([r.partition for r in share], pa.int32()),
+                "first": pa.array([r.first for r in share], pa.int64()),
+                "stop": pa.array([r.stop for r in share], pa.int64()),
+            }
+        )
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def stop(self) -> None:
+        if self._topics is not None:
+            self._topics.close()
+
+
+def limit_offsets(start: Offsets, ends: Offsets, most: int) -> Offsets:
+    """Where a batch ends that has at most about `most` records: each partition gives its share.
+
+    A partition never ends before it starts: the brokers may know less than they did.
+
+    >>> limit_offsets({"t": {"0": 0, "1": 0}}, {"t": {"0": 300, "1": 100}}, 100)
+    {'t': {'0': 75, '1': 25}}
+    """
+    behind = {
+        (topic, number): end - start.get(topic, {}).get(number, 0)
+        for topic, offsets in ends.items()
+        for number, end in offsets.items()
+    }
+    waiting = sum(max(count, 0) for count in behind.values())
+    # What was read of a partition stays read, also when it is not listed any more.
+    limited = {topic: dict(offsets) for topic, offsets in start.items()}
+    for (topic, number), count in behind.items():
+        first = start.get(topic, {}).get(number, 0)
+        take = count if waiting <= most else -(-count * most // waiting)
+        limited.setdefault(topic, {})[number] = first + max(take, 0)
+    return limited

@@ -1,0 +1,454 @@
+"""What each role may do: every call and every kind of statement, on own and on others' things."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+from calls import every_call
+from fastapi import FastAPI
+from people import GRANTED, WORLD, client_of, make_token
+
+from millpond.api.access import Access
+from millpond.api.app import create_app
+from millpond.api.rights.rights import STATEMENT_ROLES
+from millpond.cql import parse_script
+from millpond.cql.tree.statements import Statement
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+#: The clock's time in these tests, 2026-03-01 12:00:00.
+NOON = 1_772_366_400_000_000
+
+ROLES = ("reader", "writer", "admin")
+
+
+@pytest.fixture(scope="module")
+def pond(flights_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    store = tmp_path_factory.mktemp("roles") / "pond"
+    shutil.copytree(flights_store, store)
+    with open_local(store, clock=ManualClock(NOON)) as pond:
+        pond.execute(WORLD)
+        yield pond
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokens") / "tokens.json"
+
+
+@pytest.fixture(scope="module")
+def app(pond: Pond, tokens: Path) -> FastAPI:
+    make_token(tokens, "root", "admin", [])
+    app = create_app(pond, access=Access(tokens=tokens))
+    app.state.followers.close()  # what is followed ends at once
+    return app
+
+
+@pytest.fixture(scope="module")
+def callers(app: FastAPI, tokens: Path) -> Iterator[dict[str, httpx.Client]]:
+    """A client for each role; reader and writer are alice's."""
+    with ExitStack() as stack:
+        yield {
+            role: stack.enter_context(client_of(app, make_token(tokens, "alice", role, GRANTED)))
+            for role in ROLES
+        }
+
+
+@pytest.fixture(autouse=True)
+def as_before(pond: Pond) -> Iterator[None]:
+    """Drop and make again what a test has changed of the world."""
+    yield
+    restore(pond)
+
+
+def restore(pond: Pond) -> None:
+    """Drop the queries there are, and make again what there is not."""
+    for query in pond.queries():
+        pond.query(query.id).unregister()
+    for statement in parse_script(WORLD):
+        with suppress(MillpondError):
+            pond.execute(statement.text)
+
+
+ROW = b'{"ts": "2026-03-01T11:50:00", "who": "x", "number": 9}\n'
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+#: Each call: how it is made about an object, the objects that are the caller's, those that are
+#: not, and the least role. Only an admin gets beyond 403 or 404 with the latter.
+QUERY = (["of_alice"], ["of_bob", "of_nobody", "beyond", "flights", "nothing"])
+STREAM = (["flights"], ["payroll", "flights$rejects", "flights$shed", "system$actions", "of_bob"])
+NONE = ([""], [])
+CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
+    "GET /healthz": ({}, NONE, "reader"),
+    "GET /readyz": ({}, NONE, "reader"),
+    "GET /metrics": ({}, NONE, "admin"),
+    "GET /v1/status": ({}, NONE, "reader"),
+    "GET /v1/functions": ({}, NONE, "admin"),
+    "GET /v1/entities": ({}, NONE, "admin"),
+    "GET /v1/entities/{entity}": ({}, (["eddies:all"], []), "admin"),
+    "PATCH /v1/entities/{entity}": (
+        {"json": {"routing": "fixed"}},
+        (["eddies:all"], []),
+        "admin",
+    ),
+    "POST /v1/statements": ({"json": {"text": "SHOW STREAMS"}}, NONE, "reader"),
+    "POST /v1/queries": ({"json": {"cql": "SELECT ts FROM @"}}, STREAM, "writer"),
+    "GET /v1/queries": ({"params": {"queries": "@"}}, QUERY, "reader"),
+    "PATCH /v1/queries": (
+        {"params": {"queries": "@"}, "json": {"comment": "x"}},
+        QUERY,
+        "writer",
+    ),
+    "DELETE /v1/queries": ({"params": {"queries": "@"}}, QUERY, "writer"),
+    "GET /v1/queries/{query}": ({}, QUERY, "reader"),
+    "PATCH /v1/queries/{query}": ({"json": {"comment": "x"}}, QUERY, "writer"),
+    "DELETE /v1/queries/{query}": ({}, QUERY, "writer"),
+    "GET /v1/queries/{query}/result": ({}, QUERY, "reader"),
+    "GET /v1/queries/{query}/plan": ({}, QUERY, "reader"),
+    "GET /v1/queries/{query}/changes": ({}, QUERY, "reader"),
+    "GET /v1/plan": ({"params": {"query": "SELECT ts FROM @"}}, STREAM, "reader"),
+    "GET /v1/changes": ({"params": {"queries": "@"}}, QUERY, "reader"),
+    "POST /v1/tickets": ({"json": {"queries": ["@"]}}, QUERY, "reader"),
+    "GET /v1/streams": ({}, NONE, "reader"),
+    "GET /v1/relations": ({}, NONE, "reader"),
+    "POST /v1/catch-up": ({}, NONE, "reader"),
+    "POST /v1/streams/{stream}/tuples": ({"content": ROW, "headers": NDJSON}, STREAM, "writer"),
+    "PATCH /v1/streams/{stream}": ({"json": {"active": True}}, (["late"], []), "admin"),
+    "GET /v1/streams/{stream}/changes": ({}, (["late"], ["raises", *STREAM[1]]), "reader"),
+}
+#: Calls that choose queries, for which a query over a stream that is not granted is still a query.
+LISTED = {"GET /v1/queries", "PATCH /v1/queries", "DELETE /v1/queries", "POST /v1/tickets"}
+
+
+def send(client: httpx.Client, call: str, name: str) -> httpx.Response:
+    method, path = call.split()
+    arguments = json.loads(
+        json.dumps({k: v for k, v in CALLS[call][0].items() if k != "content"}).replace("@", name)
+    )
+    if "content" in CALLS[call][0]:
+        arguments["content"] = CALLS[call][0]["content"]
+    return client.request(method, re.sub(r"\{\w+\}", name, path), **arguments)
+
+
+def test_every_call_is_in_the_table(app: FastAPI) -> None:
+    assert {f"{call.method} {call.path}" for call in every_call(app)} == set(CALLS)
+
+
+def test_every_call_by_each_role_on_foreign_things(callers: dict[str, httpx.Client]) -> None:
+    for call, (_, (_, foreign), least) in CALLS.items():
+        for role in ("reader", "writer"):
+            may = ROLES.index(role) >= ROLES.index(least)
+            missing = _error(send(callers[role], call, "nothing"))
+            for name in foreign:
+                if call in LISTED and name == "beyond":
+                    continue
+                answer = send(callers[role], call, name)
+                error = _error(answer)
+                if not may and "{query}" not in call:
+                    assert (answer.status_code, error[0]) == (403, "SERVE-713"), (call, role, name)
+                    continue
+                assert error[0] == "CQL-201", (call, role, name, error)
+                assert answer.status_code == (404 if "{" in call else 400), (call, role, name)
+                if name != "beyond":
+                    assert error == [t and t.replace("nothing", name) for t in missing], call
+
+
+def test_every_call_by_each_role_on_own_things(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    for call, (_, (own, _), least) in CALLS.items():
+        for role in ROLES:
+            for name in own:
+                answer = send(callers[role], call, name)
+                may = ROLES.index(role) >= ROLES.index(least)
+                assert answer.is_success is may, (call, role, name, answer.text)
+                if not may:
+                    assert (answer.status_code, _error(answer)[0]) == (403, "SERVE-713")
+                if call.startswith("DELETE"):
+                    restore(pond)
+
+
+def _error(answer: httpx.Response) -> list[str | None]:
+    error = answer.json().get("error", {})
+    return [error.get(key) for key in ("code", "message", "detail", "hint")]
+
+
+def test_an_admin_sees_what_is_everybodys(callers: dict[str, httpx.Client]) -> None:
+    for call, (_, (_, foreign), _) in CALLS.items():
+        if call.startswith("GET") and foreign is QUERY[1]:
+            for name in ("of_bob", "of_nobody", "beyond"):
+                assert send(callers["admin"], call, name).is_success, (call, name)
+
+
+#: Each kind of statement: one that is the caller's to make, if it may be, and ones about what is
+#: not the caller's. `SHOW` is below.
+STATEMENTS: dict[str, tuple[str, list[str]]] = {
+    "CreateStream": ("CREATE STREAM made (a INTEGER)", []),
+    "CreateRelation": ("CREATE RELATION made (a INTEGER)", []),
+    "CreateDerived": ("CREATE RELATION made AS SELECT * FROM flights [NOW]", []),
+    "CreateSummary": (
+        "CREATE SUMMARY made ON flights (delay) WITH GRANULARITY '1 HOUR' AND COLLAPSE (2, 3)",
+        [],
+    ),
+    "AlterSystem": ("ALTER SYSTEM SET (queue_memory = '64 MB')", []),
+    "CreateQuery": (
+        "CREATE QUERY made AS SELECT * FROM flights",
+        [
+            "CREATE QUERY made AS SELECT * FROM payroll",
+            "CREATE QUERY made AS SELECT ts FROM flights"
+            " WHERE carrier IN (SELECT who FROM salaries)",
+            "CREATE QUERY made AS WITH x AS (SELECT * FROM payroll) SELECT * FROM x",
+            "CREATE QUERY made AS WITH payroll AS (SELECT * FROM payroll) SELECT * FROM payroll",
+            "CREATE QUERY made AS SELECT (WITH payroll AS (SELECT 1 AS who) SELECT max(who)"
+            " FROM payroll) AS x FROM payroll",
+            "CREATE QUERY made AS SELECT * FROM (ISTREAM(SELECT who FROM payroll)) [NOW]",
+            "CREATE QUERY made AS SELECT * FROM flights [ROWS 3] UNION SELECT * FROM payroll",
+            "CREATE QUERY made AS SELECT SUMMARY(by_amount).ESTIMATE.COUNT(number) FROM flights",
+            "CREATE QUERY made AS SELECT * FROM flights$rejects",
+            "CREATE QUERY made AS SELECT * FROM TUMBLE(payroll, ts, INTERVAL 1 HOUR)",
+        ],
+    ),
+    "Alter": ("ALTER QUERY of_alice SET (comment = 'x')", ["ALTER QUERY of_bob SET (weight = 2)"]),
+    "Drop": ("DROP QUERY of_alice", ["DROP QUERY of_bob", "DROP QUERY of_nobody"]),
+    "Insert": (
+        "INSERT INTO planes VALUES ('N1', 'A320')",
+        [
+            "INSERT INTO salaries VALUES ('x', 1)",
+            "INSERT INTO planes SELECT who, who FROM salaries",
+            "INSERT INTO payroll VALUES ('2026-03-01 11:50:00', 'x', 1)",
+        ],
+    ),
+    "Update": (
+        "UPDATE planes SET model = 'x'",
+        [
+            "UPDATE salaries SET amount = 1",
+            "UPDATE planes SET model = (SELECT max(who) FROM salaries)",
+            "UPDATE planes SET model = 'x' WHERE tailnum IN (SELECT who FROM salaries)",
+        ],
+    ),
+    "Delete": (
+        "DELETE FROM planes",
+        [
+            "DELETE FROM salaries",
+            "DELETE FROM planes WHERE EXISTS (SELECT 1 FROM salaries)",
+        ],
+    ),
+    "Heartbeat": (
+        "HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:59:00'",
+        ["HEARTBEAT payroll AT TIMESTAMP '2026-03-01 11:59:00'"],
+    ),
+    "Ask": (
+        "SELECT carrier FROM flights",
+        [
+            "SELECT who FROM payroll",
+            "SELECT * FROM salaries",
+            "SELECT * FROM system$actions",
+            "SELECT * FROM flights$shed",
+            "SELECT SUMMARY(by_amount).ESTIMATE.TOTAL()",
+            "SELECT ts FROM flights ORDER BY number LIMIT 1"
+            " WITH PREFERENCE DESC SUMMARY(by_amount).ESTIMATE.COUNT(number) BUDGET '5 probes'",
+        ],
+    ),
+    "Invoke": ("INVOKE of_alice", ["INVOKE of_bob", "INVOKE of_nobody", "INVOKE beyond"]),
+    "Fetch": ("FETCH of_alice", ["FETCH of_bob", "FETCH raises", "FETCH beyond"]),
+    "Explain": (
+        "EXPLAIN of_alice",
+        [
+            "EXPLAIN of_bob",
+            "EXPLAIN raises",
+            "EXPLAIN SELECT * FROM payroll",
+            "EXPLAIN paid",
+            "EXPLAIN SELECT * FROM paid",
+            "EXPLAIN beyond",
+        ],
+    ),
+    "Describe": ("DESCRIBE of_alice", ["DESCRIBE of_bob", "DESCRIBE payroll", "DESCRIBE paidd"]),
+    "Show": ("SHOW STREAMS", []),
+}
+
+
+def list_statement_classes() -> set[type[Statement]]:
+    def below(kind: type[Statement]) -> Iterator[type[Statement]]:
+        for found in kind.__subclasses__():
+            yield found
+            yield from below(found)
+
+    return set(below(Statement))
+
+
+def test_every_kind_of_statement_is_in_the_tables() -> None:
+    every = list_statement_classes()
+    assert every == set(STATEMENT_ROLES)
+    assert {kind.__name__ for kind in every} == set(STATEMENTS)
+
+
+def test_every_kind_of_statement_by_each_role(callers: dict[str, httpx.Client], pond: Pond) -> None:
+    for kind, (own, foreign) in STATEMENTS.items():
+        [parsed] = parse_script(own)
+        assert type(parsed).__name__ == kind
+        least = STATEMENT_ROLES[type(parsed)].word
+        for role in ROLES:
+            may = ROLES.index(role) >= ROLES.index(least)
+            for text in foreign if role != "admin" else ():
+                refused = callers[role].post("/v1/statements", json={"text": text})
+                error = _error(refused)
+                assert error[0] == ("CQL-201" if may else "SERVE-713"), (role, text, error)
+                assert refused.json()["results"] == []
+                assert "Did you mean" not in str(error)
+            answer = callers[role].post("/v1/statements", json={"text": own})
+            assert answer.is_success is may, (role, own, answer.text)
+            if may:
+                _undo(pond)
+            else:
+                assert (answer.status_code, _error(answer)[0]) == (403, "SERVE-713")
+
+
+def _undo(pond: Pond) -> None:
+    """Take back what a statement has made, or dropped."""
+    for drop in ("STREAM made", "RELATION made", "SUMMARY made"):
+        with suppress(MillpondError):
+            pond.execute(f"DROP {drop}")
+    pond.execute("DELETE FROM planes")
+    restore(pond)
+
+
+def test_statements_that_only_an_admin_makes_though_others_of_their_kind_are_for_all(
+    callers: dict[str, httpx.Client],
+) -> None:
+    for text in (
+        "ALTER STREAM late SET (active = true)",
+        "DROP SUMMARY by_number",
+        "DROP STREAM late",
+        "DROP RELATION seen",
+        "EXPLAIN SHARED of_alice",
+        "EXPLAIN RUNTIME of_alice",
+        "SHOW ENTITIES",
+        "SHOW FUNCTIONS",
+    ):
+        for role in ROLES:
+            answer = callers[role].post("/v1/statements", json={"text": text})
+            assert answer.is_success is (role == "admin"), (role, text, answer.text)
+            if role != "admin":
+                assert answer.json()["error"]["code"] == "SERVE-713", (role, text)
+
+
+def test_lists_hold_what_is_the_callers(callers: dict[str, httpx.Client]) -> None:
+    def shown(role: str, what: str) -> set[str]:
+        answer = callers[role].post("/v1/statements", json={"text": f"SHOW {what}"}).json()
+        [result] = answer["results"]
+        return {row[0] for row in result["rows"]}
+
+    for role in ("reader", "writer"):
+        caller = callers[role]
+        assert shown(role, "STREAMS") == {"flights", "late"}
+        assert shown(role, "RELATIONS") == {"planes", "seen", "paid"}
+        assert shown(role, "QUERIES") == {"of_alice", "beyond"}
+        assert shown(role, "SUMMARIES") == {"by_number"}
+        assert {s["name"] for s in caller.get("/v1/streams").json()["streams"]} == {
+            "flights",
+            "late",
+        }
+        assert {r["name"] for r in caller.get("/v1/relations").json()["relations"]} == {
+            "planes",
+            "seen",
+            "paid",
+        }
+        for chosen in ({}, {"tag": "x"}, {"containing": "SELECT"}, {"state": "active"}):
+            listed = caller.get("/v1/queries", params=chosen).json()
+            assert {q["name"] for q in listed["queries"]} <= {"of_alice", "beyond"}, chosen
+            assert listed["total"] == len(listed["queries"]) > 0
+        assert caller.get("/v1/queries?owner=bob").json()["total"] == 0
+        status = caller.get("/v1/status").json()
+        assert (status["queries"], status["relations"]) == (2, 3)
+        assert {s["name"] for s in status["streams"]} == {"flights", "late"}
+        assert "payroll" not in caller.get("/v1/status").text
+    assert len(shown("admin", "QUERIES")) == 4
+
+
+def test_a_feed_has_the_callers_queries_now_and_later(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    feed = callers["reader"].get("/v1/changes?tag=x&snapshot=true").json()
+    named = {e.get("query") for e in feed["events"]}
+    assert "of_alice" in named
+    assert not named & {"of_bob", "of_nobody", "beyond"}
+    pond.register("SELECT number FROM flights", "more_of_bob", owner="bob", tags="x")
+    pond.register("SELECT number FROM flights", "more_of_alice", owner="alice", tags="x")
+    later = callers["reader"].get("/v1/changes", params={"tag": "x", "after": feed["cursor"]})
+    named = {e.get("query") for e in later.json()["events"]}
+    assert "more_of_alice" in named
+    assert "more_of_bob" not in named
+    everything = callers["reader"].get("/v1/changes?containing=SELECT").json()
+    assert not {e.get("query") for e in everything["events"]} & {"of_bob", "beyond", "more_of_bob"}
+
+
+def test_what_is_made_is_the_owners(callers: dict[str, httpx.Client], pond: Pond) -> None:
+    writer = callers["writer"]
+    made = writer.post("/v1/queries", json={"cql": "SELECT ts FROM flights", "name": "one"})
+    assert made.json()["options"]["owner"] == "alice"
+    writer.post("/v1/statements", json={"text": "CREATE QUERY two AS SELECT ts FROM flights"})
+    text = "CREATE QUERY three AS SELECT ts FROM flights"
+    writer.post("/v1/queries", json=[{"cql": text}])
+    assert {q.name for q in pond.queries(owner="alice")} >= {"one", "two", "three"}
+    for refused in (
+        writer.post("/v1/queries", json={"cql": "SELECT 1", "options": {"owner": "bob"}}),
+        writer.post("/v1/queries", json={"cql": "CREATE QUERY q WITH (owner = 'bob') AS SELECT 1"}),
+        writer.patch("/v1/queries/one", json={"owner": "bob"}),
+        writer.patch("/v1/queries?tag=x", json={"owner": "bob"}),
+        writer.post("/v1/statements", json={"text": "ALTER QUERY one SET (OWNER = 'bob')"}),
+        writer.post(
+            "/v1/statements", json={"text": "CREATE QUERY q WITH (Owner = '') AS SELECT 1"}
+        ),
+    ):
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "SERVE-713")
+    assert callers["admin"].patch("/v1/queries/one", json={"owner": "bob"}).is_success
+    assert writer.get("/v1/queries/one").status_code == 404
+
+
+def test_a_statement_is_asked_when_its_turn_comes(callers: dict[str, httpx.Client]) -> None:
+    text = "INVOKE of_alice; INVOKE of_bob; INVOKE of_alice"
+    answer = callers["writer"].post("/v1/statements", json={"text": text})
+    assert answer.json()["error"]["message"] == 'no query "of_bob"'
+    assert len(answer.json()["results"]) == 1
+    text = "CREATE QUERY made AS SELECT ts FROM flights; INVOKE made; DROP QUERY made"
+    assert callers["writer"].post("/v1/statements", json={"text": text}).is_success
+
+
+def test_where_a_stream_comes_from_is_the_admins(
+    callers: dict[str, httpx.Client], pond: Pond, tmp_path: Path
+) -> None:
+    (tmp_path / "secret_place.csv").write_text("a\n1\n")
+    options = f"USING csv OPTIONS (path '{tmp_path}/secret_place.csv', header true)"
+    pond.execute(f"CREATE RELATION seen2 (a INTEGER) {options}")
+    with pytest.raises(MillpondError):
+        pond.execute("CREATE RELATION seen2 (a INTEGER)")
+    for path in ("/v1/relations", "/v1/streams", "/v1/status"):
+        assert "secret_place" not in callers["reader"].get(path).text
+    assert "secret_place" in callers["admin"].get("/v1/relations").text
+
+
+def test_names_in_every_form_of_query_are_found() -> None:
+    """Whatever clause names a stream, the rights know: held against what binding reads."""
+    corpus = (Path(__file__).parents[1] / "integration" / "cql" / "corpus.cql").read_text()
+    from sqlglot import exp
+
+    from millpond.planner.resolve.named_objects import find_named_objects, find_trees
+
+    seen = 0
+    for statement in parse_script(corpus):
+        trees = list(find_trees(statement))
+        named = {n.name for n in find_named_objects(trees)}
+        for tree in trees:
+            for table in tree.find_all(exp.Table):
+                assert ".".join(p.name for p in table.parts) in named
+                seen += 1
+    assert seen > 50
