@@ -90,7 +90,8 @@ class Advancer:
         self._schedule = Schedule(
             files, derivations, relations, self.retries, self._record_failure, defers
         )
-        self._round = threading.RLock()
+        #: Held in each round, and by who changes what derivations were made of.
+        self.round = threading.RLock()
         self._thread: threading.Thread | None = None
 
     # -- the thread ----------------------------------------------------------------------------
@@ -219,6 +220,15 @@ class Advancer:
         self.retries.retry(stream.id)
         self.wake()
 
+    def begin_again(self, stream_ids: Iterable[int]) -> None:
+        """Forget how far derivations had come: their clocks were set back; `round` is held."""
+        for id in stream_ids:
+            self.retries.clear(id)
+            self._schedule.forget(id)
+        self._jobs.forget_dataflows()
+        self.wake()
+        self._notify()
+
     def find_blocker(self, version: Version, stream: StreamDef) -> StreamDef | None:
         """A stopped stream a derivation waits for, however far below it; None if there is none."""
         waiting, seen = [stream], {stream.id}
@@ -296,7 +306,7 @@ class Advancer:
                 without changes are published only now and then.
             wanted: Ids of derivations whose changes somebody wants up to the last final instant.
         """
-        with self._round:
+        with self.round:
             reading = self._floors.capture()
             if now is not None:
                 reading = replace(reading, now=now)

@@ -111,6 +111,11 @@ class Schedule:
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
+    def forget(self, stream_id: int) -> None:
+        """Forget what is known of a derivation whose clock was set back."""
+        self._complete_upto.pop(stream_id, None)
+        self._next_expirations.pop(stream_id, None)
+
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
