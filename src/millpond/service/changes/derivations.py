@@ -35,7 +35,7 @@ from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
-from millpond.service.queries.prepared import default_seed, stream_of
+from millpond.service.queries.prepared import seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
@@ -267,7 +267,7 @@ class Derivations:
             return plan_changes(
                 bound,
                 self._registrar.names,
-                seed=default_seed(bound) if seed is None else int(seed),
+                seed=seed_of(bound) if seed is None else int(seed),
                 strategy=strategy,
                 known=self._statistics.of(version, bound, running),
                 partitions=options.get("partitions"),
