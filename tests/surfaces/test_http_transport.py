@@ -184,3 +184,45 @@ def test_the_audit_log(
     logged = "".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))
     for secret in given:
         assert secret not in json.dumps(lines) + logged
+
+
+def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
+    pond: Pond, audit: Callable[[], list[dict]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = []
+    options = (
+        "password 'hunter2'",
+        "PassWord 'hunter2'",
+        "\"kafka.sasl.jaas.config\" 'user=x hunter2'",
+        "sasl.password 'hunter2'",
+        "url 'jdbc:db://host/x?user=a&password=hunter2'",
+        "url 'jdbc:db://me:hunter2@host/x'",
+        "path '/x', \"fs.s3a.secret.key\" 'hunter2'",
+        "secret_key 'hunter2'",
+        "apiKey 'hunter2'",
+    )
+
+    def call(url: str) -> None:
+        for kind in ("STREAM", "RELATION"):
+            for given in options:
+                text = f"CREATE {kind} made (a INTEGER) USING jdbc OPTIONS ({given})"
+                answers.append(httpx.post(f"{url}/v1/statements", json={"text": text}))
+                answers.append(httpx.post(f"{url}/v1/queries", json={"cql": text}))
+        named = "CREATE STREAM made (a INTEGER) USING jdbc OPTIONS (password secret('db'))"
+        answers.append(httpx.post(f"{url}/v1/statements", json={"text": named}))
+
+    serve(pond, call)
+    for answer in answers:
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["error"]["code"] == "POND-414"
+        assert "hunter2" not in answer.text
+    # What names a secret is held to what clients may read, as any other source.
+    assert "secret written out" in answers[0].text
+    assert "secret written out" not in answers[-1].text
+    assert "secret('db')" in audit()[-1]["statements"][0]
+    logged = "".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))
+    assert "hunter2" not in json.dumps(audit()) + logged
+    store = pond._components._store.directory
+    kept = b"".join(p.read_bytes() for p in store.rglob("*") if p.is_file())
+    assert b"hunter2" not in kept

@@ -10,8 +10,9 @@ from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
 #: What a stream has segments of: its elements, the rows it rejected, and counts of the elements it
-#: shed. The last two have pseudo-streams, named by the stream's name and these suffixes.
-DATA, REJECTS, SHED = "data", "rejects", "shed"
+#: shed. The last two have pseudo-streams, named by the stream's name and these suffixes. The change
+#: log of a query with a budget also has the regions that wait to be looked at.
+DATA, REJECTS, SHED, WAITING = "data", "rejects", "shed", "waiting"
 SUFFIXES = {REJECTS: "$rejects", SHED: "$shed"}
 
 
@@ -85,6 +86,8 @@ class StreamDef:
     ahead: int | None = None
     #: What happens when there is more to do than can be done, as the option `overload` says.
     overload: str = "block"
+    #: How often its clock was set back: its elements' numbers mean others from then on.
+    resets: int = 0
 
     @property
     def sheds(self) -> bool:

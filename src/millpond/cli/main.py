@@ -90,6 +90,17 @@ Token = Annotated[
 ]
 
 
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        envvar="MILLPOND_SECRETS",
+        metavar="FILE",
+        help="The file of the secrets that sources name: secret('name').",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -117,12 +128,14 @@ def run(
         Format, typer.Option("--format", help="The form in which answers are printed.")
     ] = (Format.TABLE),
     master: Master = None,
+    secrets: Secrets = None,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Runs the statements of a script in order and prints their results."""
     from millpond.cli.run_script import run_script
 
+    _use_secrets(secrets)
     run_script(file, store, format, master, settings)
 
 
@@ -134,6 +147,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
     master: Master = None,
     token: Token = None,
+    secrets: Secrets = None,
     tokens: Annotated[
         Path | None,
         typer.Option(
@@ -141,6 +155,14 @@ def serve(
             envvar="MILLPOND_TOKENS",
             metavar="FILE",
             help="The file of the tokens of people and programs; see millpond token.",
+        ),
+    ] = None,
+    jwt: Annotated[
+        Path | None,
+        typer.Option(
+            "--jwt",
+            metavar="FILE",
+            help="The file that says which JSON Web Tokens of an identity provider are taken.",
         ),
     ] = None,
     allow_host: Annotated[
@@ -219,6 +241,7 @@ def serve(
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
     from millpond.api.rights.audit import write_audit_to
+    from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
@@ -228,10 +251,13 @@ def serve(
         _note(f"the token is in {kept_token.token_file()}")
     if tokens is not None:
         read_entries(tokens)  # raises what is wrong with the file
+    if jwt is not None:
+        read_jwt_settings(jwt)
+    _use_secrets(secrets)
     transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
     if audit_log is not None:
         write_audit_to(audit_log)
-    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
+    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens, jwt)
     listener = server.bind(host, port)
     if insecure:
         _note(f"whoever reaches {host} can read and write")
@@ -385,6 +411,15 @@ def _raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _use_secrets(path: Path | None) -> None:
+    """Have this process and Spark's workers find the secrets, if the file is one."""
+    from millpond.runtime.secrets_file import VARIABLE, read_secrets
+
+    if path is not None:
+        os.environ[VARIABLE] = str(path.absolute())
+        read_secrets()
 
 
 def _note(text: str) -> None:

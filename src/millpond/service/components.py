@@ -36,6 +36,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.declarations import sourced_overload_error
+from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
@@ -121,6 +122,7 @@ class Components:
         feeds: Reads the changes of many queries through one cursor.
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
+        clock_resets: Sets the clocks of streams back.
         sources: What streams are read from.
         summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
@@ -245,6 +247,19 @@ class Components:
         self.reader = ChangeReader(
             store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
         )
+        self.clock_resets = ClockResets(
+            store,
+            self.log,
+            runtime,
+            self.intake,
+            self.sequencer,
+            self.registrar,
+            self.derivations,
+            self.advancer,
+            self.maintenance,
+            self.invoker.summaries,
+            self.clock,
+        )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
@@ -304,6 +319,19 @@ class Components:
         with self.definitions:
             self.log.commit(EpochChange(kind="alter", replace=[altered]))
         return altered
+
+    def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:
+        """Set a stream's clock back; what was inserted before counts.
+
+        Raises:
+            MillpondError: as `await_inputs` and `ClockResets.reset`.
+        """
+        self.await_inputs()
+        self.runtime.wake_inbox()
+        with self.definitions:
+            done = self.clock_resets.reset(stream, to)
+        self.events.definitions_changed()
+        return done
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""

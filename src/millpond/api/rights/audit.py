@@ -20,6 +20,7 @@ from millpond.api.rights.caller import Caller
 from millpond.api.rights.gate import CALLER
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
+from millpond.model.secret_options import find_literal_secret
 
 log = logging.getLogger("millpond.audit")
 
@@ -39,8 +40,17 @@ def note_statement(statement: Statement | str) -> None:
     if len(noted) == _MOST_STATEMENTS:
         noted.append("…")
     elif len(noted) < _MOST_STATEMENTS:
-        text = statement if isinstance(statement, str) else statement.text
+        text = statement if isinstance(statement, str) else audited_text(statement)
         noted.append(text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…")
+
+
+def audited_text(statement: Statement) -> str:
+    """A statement's text, without the options of its source if one of them seems to be a secret."""
+    source = getattr(statement, "source", None)
+    if source is None or find_literal_secret(source.options) is None:
+        return statement.text
+    before, behind = statement.text[: source.span.start], statement.text[source.span.end :]
+    return f"{before}USING {source.format} OPTIONS (…){behind}"
 
 
 def write_audit_to(path: Path) -> None:

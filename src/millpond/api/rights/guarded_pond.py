@@ -29,6 +29,7 @@ from millpond.planner.resolve.names import Names
 from millpond.service.changes.feed import Feed, follow_feed
 from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -104,7 +105,6 @@ class GuardedPond:
         rights.need(Role.WRITER, "registering a query")
         owned: list[Registration] = []
         for cql, name, options in map(parts, queries):
-            self._note(str(cql))
             own = self._own_registration(rights, cql, options)
             owned.append((cql, name, own))
         with self._quotas.counted(rights.caller):
@@ -258,6 +258,10 @@ class GuardedPond:
         self._rights().need(Role.ADMIN, "a stream is everybody's, and changing it")
         self._pond.alter_stream(name, **options)
 
+    def reset_clock(self, name: str, to: str) -> ClockReset:
+        self._rights().need(Role.ADMIN, "a stream is everybody's, and setting its clock back")
+        return self._pond.reset_clock(name, to)
+
     # -- looking -------------------------------------------------------------------------------
 
     def streams(self) -> list[StreamDef]:
@@ -362,10 +366,12 @@ class GuardedPond:
         given = dict(options)
         if isinstance(cql, str) and cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
+            self._note(parsed)
             if isinstance(parsed, statements.CreateQuery):
                 given = {**parsed.options, **given}
             rights.check_statement(parsed)
         elif isinstance(cql, str):
+            self._note(cql)
             rights.check_text(cql)
         return limit_kept(rights.caller, rights.own_options(given))
 

@@ -44,7 +44,7 @@ from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import SegmentRef, StreamClock, Version
+from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
 log = logging.getLogger("millpond.advancer")
 
@@ -90,7 +90,8 @@ class Advancer:
         self._schedule = Schedule(
             files, derivations, relations, self.retries, self._record_failure, defers
         )
-        self._round = threading.RLock()
+        #: Held in each round, and by who changes what derivations were made of.
+        self.round = threading.RLock()
         self._thread: threading.Thread | None = None
 
     # -- the thread ----------------------------------------------------------------------------
@@ -219,6 +220,15 @@ class Advancer:
         self.retries.retry(stream.id)
         self.wake()
 
+    def begin_again(self, stream_ids: Iterable[int]) -> None:
+        """Forget how far derivations had come: their clocks were set back; `round` is held."""
+        for id in stream_ids:
+            self.retries.clear(id)
+            self._schedule.forget(id)
+        self._jobs.forget_dataflows()
+        self.wake()
+        self._notify()
+
     def find_blocker(self, version: Version, stream: StreamDef) -> StreamDef | None:
         """A stopped stream a derivation waits for, however far below it; None if there is none."""
         waiting, seen = [stream], {stream.id}
@@ -296,7 +306,7 @@ class Advancer:
                 without changes are published only now and then.
             wanted: Ids of derivations whose changes somebody wants up to the last final instant.
         """
-        with self._round:
+        with self.round:
             reading = self._floors.capture()
             if now is not None:
                 reading = replace(reading, now=now)
@@ -375,6 +385,7 @@ class Advancer:
             segments: list[SegmentRef] = []
             matches = []
             clocks: dict[int, StreamClock] = {}
+            outdated: list[int] = []
             for members, job, result in gained:
                 if self._is_overtaken(now, members, job):
                     overtaken.append(job)
@@ -388,6 +399,8 @@ class Advancer:
                         clocks[id] = replace(
                             now.clock(id), heartbeat=upto + 1, relations_epoch=job.now
                         )
+                        if id not in result.unchanged:
+                            outdated += [s.id for s in now.segments(id, WAITING)]
                 for piece in result.built:
                     clock = clocks.get(piece.stream_id)
                     if clock is None:
@@ -396,12 +409,16 @@ class Advancer:
                         owner = new_segment_id(len(segments))
                         matches.append(match_ref(owner, 0, piece.upto, piece.matches))
                     segments.append(segment_ref(piece, ((0, clock.next_seq),)))
+                    if piece.kind == WAITING:
+                        continue
                     clocks[piece.stream_id] = replace(
                         clock,
                         high=max(piece.max_ts, clock.high or piece.max_ts),
                         next_seq=clock.next_seq + piece.file.rows,
                     )
-            return EpochChange(kind="advance", segments=segments, matches=matches, clocks=clocks)
+            return EpochChange(
+                kind="advance", segments=segments, matches=matches, clocks=clocks, expired=outdated
+            )
 
         try:
             after = self._log.commit(change)

@@ -111,6 +111,11 @@ class Schedule:
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
+    def forget(self, stream_id: int) -> None:
+        """Forget what is known of a derivation whose clock was set back."""
+        self._complete_upto.pop(stream_id, None)
+        self._next_expirations.pop(stream_id, None)
+
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
@@ -187,6 +192,8 @@ class Schedule:
     def _make_runnable(self, version: Version, look: DerivationProgress) -> Runnable:
         derivation, clock = look.derivation, look.clock
         upto = step_end(version, derivation, clock, look.upto)
+        if upto < look.upto:
+            upto = min(derivation.end_step(upto), look.upto)
         return Runnable(derivation, clock, upto, self.complete_upto(version, derivation.stream))
 
     # -- time --------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import hashlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -322,6 +323,29 @@ class Intake:
                     self._floors.release(token)
         with self._accepted:
             self._accepted.notify_all()
+
+    @contextmanager
+    def hold(self, stream: StreamDef, seconds: float) -> Iterator[None]:
+        """Take no pushes of a stream, which begins when those it took are part of an epoch.
+
+        Raises:
+            MillpondError: POND-405, they are not within so many seconds.
+        """
+        with self._stream_lock(stream.id):
+            with self._accepted:
+                if not wait_for(
+                    self._accepted, lambda: stream.id not in self.list_waiting_streams(), seconds
+                ):
+                    raise MillpondError(
+                        "POND-405",
+                        f'rows pushed to stream "{stream.name}" are not visible yet',
+                        hint="Try again; SHOW STREAMS says if the pipeline has stopped.",
+                    )
+            yield
+
+    def forget_progress(self, stream_id: int) -> None:
+        """Judge the next push of a stream that is held by its clock as it is committed."""
+        self._progress.pop(stream_id, None)
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""

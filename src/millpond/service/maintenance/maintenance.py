@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -95,6 +96,8 @@ class Maintenance(Background):
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._run)
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
+        #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
+        self.round = threading.RLock()
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
@@ -120,6 +123,10 @@ class Maintenance(Background):
 
     def step(self) -> bool:
         """Do one round; False when there was nothing to do."""
+        with self.round:
+            return self._step()
+
+    def _step(self) -> bool:
         version = self._log.version
         busy = self._forget_torn()
         streams = self._weights.order_streams(version)

@@ -30,6 +30,7 @@ from millpond.state.version import (
     DATA,
     REJECTS,
     SHED,
+    WAITING,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -252,7 +253,7 @@ def _find_leaving_summaries(
         held = version.summaries.get(fold_name(definition.name))
         if held is None:
             check_name(definition.name)
-        if definition.file is not None:
+        if definition.file is not None or (held is not None and held.id == definition.id):
             if held is None or held.id != definition.id:
                 raise StaleChange(f'summary "{definition.name}" is not there any more')
             yield held
@@ -306,7 +307,7 @@ def _find_leaving_segments(
             leaving[id] = segment
     for definition in drop:
         if isinstance(definition, StreamDef):
-            for kind in (DATA, REJECTS, SHED):
+            for kind in (DATA, REJECTS, SHED, WAITING):
                 leaving.update((s.id, s) for s in version.segments(definition.id, kind))
     return leaving.values()
 
