@@ -17,6 +17,7 @@ from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
+from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.feed import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -81,9 +82,11 @@ class Sinks:
         """Create a sink; it delivers from the first change of each query on.
 
         Raises:
-            MillpondError: CQL-201 for the query, CQL-208, CQL-214, CQL-301 for the format,
-                POND-405 where there are too many, POND-414 for what clients may not.
+            MillpondError: CQL-102 and CQL-208 for the name, CQL-201 for the query, CQL-214,
+                CQL-301 for the format, POND-405 where there are too many, POND-414 for what clients
+                may not.
         """
+        check_name(statement.name, statement.text, statement.name_span)
         if statement.format not in SENDERS:
             raise statement.error(
                 "CQL-301",
