@@ -30,6 +30,7 @@ from millpond.state.version import (
     DATA,
     REJECTS,
     SHED,
+    WAITING,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -306,7 +307,7 @@ def _find_leaving_segments(
             leaving[id] = segment
     for definition in drop:
         if isinstance(definition, StreamDef):
-            for kind in (DATA, REJECTS, SHED):
+            for kind in (DATA, REJECTS, SHED, WAITING):
                 leaving.update((s.id, s) for s in version.segments(definition.id, kind))
     return leaving.values()
 
