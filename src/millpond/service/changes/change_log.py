@@ -137,8 +137,8 @@ class ChangeReader:
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
         lost = self._losses.find(version, stream, since, upto)
-        derivation = self._derivations.of(version, stream)
-        if derivation.reduced is None:
+        derivation = self._derivations.find_of(version, stream)
+        if derivation is None or derivation.reduced is None:
             return lost
         own = reduction_losses(derivation.reduced, upto)
         return merge_losses([*lost, *own])
