@@ -26,10 +26,9 @@ from typing import Any
 import httpcore
 
 from millpond.cql.parse.durations import parse_duration
-from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.allowed_hosts import allows_address
-from millpond.service.json_values import change_objects, dumps, to_json_value
-from millpond.service.sinks.sender import Delivery, DeliveryError
+from millpond.service.json_values import dumps, to_json_value
+from millpond.service.sinks.sender import Delivery, DeliveryError, write_changes
 
 #: The shortest key that batches are signed with, in bytes.
 SHORTEST_KEY = 16
@@ -95,25 +94,13 @@ def encode_delivery(delivery: Delivery) -> bytes:
         "sink": delivery.sink,
         "delivery": delivery.id,
         "cursor": delivery.cursor,
-        "changes": _write_changes(delivery.changes),
+        "changes": write_changes(delivery.changes),
         "events": [
             {"event": e.kind, "query": e.query, "id": e.id, **to_json_value(e.facts)}
             for e in delivery.told
         ],
     }
     return dumps(body)
-
-
-def _write_changes(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
-    pages: dict[int, list[dict[str, Any]]] = {}
-    found = []
-    for event in events:
-        assert event.changes is not None
-        page = pages.get(id(event.changes))
-        if page is None:
-            page = pages[id(event.changes)] = change_objects(event.changes)
-        found.append({"query": event.query, "id": event.id, **page[event.index]})
-    return found
 
 
 class Webhook:
