@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 import uuid
 from typing import Any
 
@@ -47,6 +50,19 @@ class Topic:
         given = {"bootstrap": self.broker.bootstrap, "topic": self.name, "format": format}
         written = ", ".join(f"{k} '{v}'" for k, v in (given | options).items())
         return f"USING kafka OPTIONS ({written})"
+
+    def add_partitions(self, count: int) -> None:
+        from confluent_kafka.admin import NewPartitions
+
+        for made in self.admin.create_partitions([NewPartitions(self.name, count)]).values():
+            made.result(30)
+
+    def delete_before(self, offset: int, partition: int = 0) -> None:
+        from confluent_kafka import TopicPartition
+
+        asked = self.admin.delete_records([TopicPartition(self.name, partition, offset)])
+        for done in asked.values():
+            done.result(30)
 
 
 READINGS = "CREATE STREAM s (at TIMESTAMP, sensor VARCHAR, celsius DOUBLE) TIMESTAMP BY at "
@@ -173,3 +189,120 @@ def test_a_topic_that_is_not_there(pond, topic):
         pond.execute(READINGS + topic.using().replace(topic.name, "nothing"))
     assert refused.value.code == "DATA-502"
     assert "nothing" in refused.value.detail
+
+
+def test_where_a_stream_starts(pond, topic):
+    """By an instant, by offsets, and at the end; nothing before it is read."""
+    for minute in range(4):
+        topic.send({"v": minute}, timestamp=1772359200000 + minute * 60_000)
+    column = "(v INTEGER) "
+    offsets = json.dumps({topic.name: {"0": 3}})
+    pond.execute("CREATE STREAM instant " + column + topic.using(start="2026-03-01 10:02:00"))
+    pond.execute("CREATE STREAM given " + column + topic.using(start=offsets))
+    pond.execute("CREATE STREAM latest " + column + topic.using(start="latest"))
+    pond.catch_up()
+    topic.send({"v": 9}, partition=1)
+    pond.catch_up()
+    found = {
+        name: sorted(v for (v,) in pond.ask(f"SELECT v FROM {name}").rows())
+        for name in ("instant", "given", "latest")
+    }
+    assert found == {"instant": [2, 3, 9], "given": [3, 9], "latest": [9]}
+
+
+def test_a_partition_that_is_added_is_read_from_its_first_record(pond, topic, eventually):
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(start="latest"))
+    topic.add_partitions(3)
+    topic.send({"v": 1}, partition=2)
+    eventually(lambda: pond.ask("SELECT v FROM s").rows() == [(1,)])
+
+
+def test_records_of_transactions(pond, topic):
+    """What was aborted is not read, and marks of transactions are no records."""
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        {"bootstrap.servers": topic.broker.bootstrap, "transactional.id": topic.name}
+    )
+    producer.init_transactions(60)
+    for value, commits in ((1, True), (2, False), (3, True)):
+        producer.begin_transaction()
+        producer.produce(topic.name, json.dumps({"v": value}).encode(), partition=0)
+        producer.flush(30)
+        producer.commit_transaction(60) if commits else producer.abort_transaction(60)
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using())
+    pond.catch_up()
+    assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (3,)]
+
+
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
+def test_records_that_are_gone_are_named(open_store, topic, eventually, on_loss):
+    pond = open_store()
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(on_loss=on_loss))
+    topic.send({"v": 0})
+    pond.catch_up()
+    pond.close()
+    topic.send({"v": 1}, {"v": 2}, {"v": 3})
+    topic.delete_before(3)
+    pond = open_store()
+    if on_loss == "stop":
+        reason = eventually(lambda: pond.status()["streams"][0]["reason"])
+        lost = f'Records 1 to 2 of partition 0 of topic "{topic.name}" were gone'
+        assert lost in reason
+        assert pond.ask("SELECT v FROM s").rows() == [(0,)]
+        return
+    pond.catch_up()
+    assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(0,), (3,)]
+    ((reason, _),) = rejects(pond)
+    assert reason.startswith("records 1 to 2 were gone before they were read (topic")
+
+
+def test_a_broker_that_dies_and_comes_back(pond, topic, eventually):
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using())
+    topic.send({"v": 1})
+    pond.catch_up()
+    topic.broker.kill()
+    topic.broker.start()
+    topic.send({"v": 2})
+    eventually(lambda: pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (2,)])
+    eventually(lambda: pond.status()["streams"][0]["state"] == "running")
+
+
+def test_a_batch_has_no_more_records_than_it_may(bounded, topic):
+    topic.send(*[{"v": v} for v in range(25)])
+    bounded.execute("CREATE STREAM s (v INTEGER) " + topic.using(max_records="10"))
+    assert bounded.ask("SELECT count(*), count(DISTINCT v) FROM s").rows() == [(25, 25)]
+    kinds = [kind for _, kind, _ in bounded._components.log.epochs()]
+    assert kinds.count("batch") == 3
+
+
+_LIFE = """
+import sys
+import millpond
+with millpond.open(sys.argv[1], master="local[1]") as pond:
+    if len(sys.argv) > 2:
+        pond.execute(sys.argv[2])
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_every_record_once_across_a_kill(open_store, tmp_path, topic):
+    """Millpond is killed while it reads; the pond that is opened next has each record once."""
+    create = "CREATE STREAM s (v INTEGER) " + topic.using(max_records="50")
+    topic.send(*[{"v": v} for v in range(400)])
+    command = [sys.executable, "-c", _LIFE, str(tmp_path / "store"), create]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as life:
+        assert life.stdout is not None
+        assert life.stdout.readline() == b"up\n"
+        topic.send(*[{"v": v} for v in range(400, 1_000)], partition=1)
+        time.sleep(1)
+        life.kill()
+    pond = open_store()
+    pond.catch_up()
+    ((count, distinct, least, most),) = pond.ask(
+        "SELECT count(*), count(DISTINCT v), min(v), max(v) FROM s"
+    ).rows()
+    assert (count, distinct, least, most) == (1_000, 1_000, 0, 999)

@@ -153,3 +153,28 @@ def test_what_a_stream_cannot_be_told(http):
         error = http.patch("/v1/streams/flights", json=options)
         assert error.status_code == 400
     assert http.patch("/v1/streams/none", json={"overload": "block"}).status_code == 404
+
+
+def test_a_clock_is_set_back(http):
+    headers = {"Content-Type": "application/x-ndjson"}
+    stream = "CREATE STREAM far (ts TIMESTAMP, n INTEGER) TIMESTAMP BY ts AHEAD UNBOUNDED;"
+    query = "CREATE QUERY all_far WITH (follow = true) AS SELECT n FROM far;"
+    assert http.post("/v1/statements", json={"text": stream + query}).status_code == 200
+    for year in ("2026", "9026"):
+        body = f'{{"ts": "{year}-03-01T12:00:00", "n": 1}}\n'.encode()
+        http.post("/v1/streams/far/tuples", content=body, headers=headers)
+    assert http.post("/v1/catch-up").status_code == 200
+    before = http.get("/v1/queries/all_far/changes").json()["cursor"]
+    done = http.post("/v1/streams/far/reset-clock", params={"to": "2026-03-02"})
+    assert done.json() == {"rejected": 1, "taken_back": ["all_far"]}
+    assert http.get("/v1/queries/all_far").json()["changes"]["newest"] == 0
+    refused = http.get("/v1/queries/all_far/changes", params={"after": before})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "POND-412")
+    for stream, to, status in (
+        ("none", "2026-03-02", 404),
+        ("far", "soon", 400),
+        ("far$rejects", "2026-03-02", 404),
+    ):
+        wrong = http.post(f"/v1/streams/{stream}/reset-clock", params={"to": to})
+        assert wrong.status_code == status
+    assert http.post("/v1/streams/far/reset-clock").status_code in (400, 422)

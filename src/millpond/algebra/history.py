@@ -166,6 +166,18 @@ class StreamHistory:
             return Instant(max(self.reached, clock - behind))
         return self.reached
 
+    def reset_clock(self, to: int, clock: int) -> None:
+        """RESET CLOCK: what is after `to` becomes rejects, as if it had never come."""
+        left = [e for e in self.elements if e.at <= to]
+        for element in self.elements:
+            if element.at > to:
+                self._reject(element.row, "the clock was set back", clock)
+        self.elements = left
+        self.greatest = max((e.at for e in left), default=None)
+        delay = self.definition.delay
+        self.reached = BEGINNING if self.greatest is None else Instant(self.greatest - delay)
+        self.arrived_at = Instant(clock)
+
     def advance_heartbeat(self, at: int, clock: int) -> None:
         """HEARTBEAT: H is at least `at` from now on. The idle time starts anew."""
         self.reached = Instant(max(self.heartbeat(clock), at))
@@ -195,7 +207,8 @@ class StreamHistory:
                 rejected.append(RejectedRow(place, str(reason)))
                 self._reject(given, str(reason), clock)
                 continue
-            self.elements.append(Element(row, at, len(self.elements)))
+            number = self.elements[-1].seq + 1 if self.elements else 0
+            self.elements.append(Element(row, at, number))
             self.greatest = at if self.greatest is None else Instant(max(self.greatest, at))
         if rows:
             self.reached = floor if self.definition.timestamp_by is not None else self.reached

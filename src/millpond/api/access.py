@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.problems import SAFE_HEADERS, problem
@@ -149,6 +150,37 @@ class SiteGate:
         # A link from another page may open the console: that changes nothing.
         follows_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
         return site is None or site in _OWN_SITE or follows_link
+
+
+class PathPrefix:
+    """Serves under a path that a reverse proxy has it under, whether the proxy takes it off or not.
+
+    What the server says of its own paths has the prefix.
+    """
+
+    def __init__(self, app: ASGIApp, prefix: str) -> None:
+        self._app = app
+        self._prefix = prefix
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+
+        async def send_with_prefix(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("location", "").startswith("/"):
+                    headers["location"] = self._prefix + headers["location"]
+            await send(message)
+
+        path = scope["path"]
+        if path == self._prefix:
+            # The console's page names its files relative to itself.
+            return await RedirectResponse("/", 308)(scope, receive, send_with_prefix)
+        if path.startswith(f"{self._prefix}/"):
+            path = path[len(self._prefix) :]
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await self._app(scope, receive, send_with_prefix)
 
 
 def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:

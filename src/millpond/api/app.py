@@ -7,11 +7,12 @@ from fastapi.security import HTTPBearer
 
 import millpond
 from millpond.api import problems
-from millpond.api.access import Access, HostGate, SiteGate, allow_origins
+from millpond.api.access import Access, HostGate, PathPrefix, SiteGate, allow_origins
 from millpond.api.document import COMMON, describe_errors
 from millpond.api.limits import BodyLimit
 from millpond.api.request_work import WorkForRequest
-from millpond.api.rights.caller import EVERYBODY
+from millpond.api.rights.audit import AuditTrail, note_statement
+from millpond.api.rights.caller import EVERYBODY, current_caller
 from millpond.api.rights.gate import TokenGate
 from millpond.api.rights.guarded_pond import GuardedPond
 from millpond.api.rights.tickets import Tickets
@@ -33,6 +34,7 @@ def create_app(
     max_body: int = MAX_BODY,
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
+    prefix: str = "",
 ) -> FastAPI:
     """Make the application that serves a pond.
 
@@ -42,6 +44,7 @@ def create_app(
         max_body: The largest body a request may have, in bytes, unpacked or not.
         max_seconds: How long a request may take; None for no limit but those of queries.
         policy: What the statements of clients may make the pond read; nothing by default.
+        prefix: The path a reverse proxy has the server under, like "/pond".
     """
     access = access or Access()
     app = FastAPI(
@@ -54,18 +57,19 @@ def create_app(
         responses=describe_errors(*COMMON),
         # A path is served as it is: a trailing slash is not redirected to another path.
         redirect_slashes=False,
+        servers=[{"url": prefix}] if prefix else None,
     )
     problems.install(app)
     app.state.followers = Subscribers()
     tickets = Tickets()
-    if access.needs_token:
-        pond = GuardedPond(pond)
+    find_caller = current_caller if access.needs_token else lambda: EVERYBODY
+    pond = GuardedPond(pond, find_caller, note_statement)
     guarded = APIRouter()
     for router in (
         statements.router(pond, policy),
         queries.router(pond),
         changes.router(pond, app.state.followers),
-        feed.router(pond, app.state.followers, tickets),
+        feed.router(pond, app.state.followers, tickets, prefix),
         streams.router(pond, max_body),
         observation.router(pond),
     ):
@@ -87,6 +91,9 @@ def create_app(
         app.add_middleware(allow_origins, origins=access.origins)
     app.add_middleware(SiteGate, origins=access.origins)
     app.add_middleware(HostGate, hosts=access.hosts)
+    app.add_middleware(AuditTrail)
+    if prefix:
+        app.add_middleware(PathPrefix, prefix=prefix)
     app.add_middleware(WorkForRequest, max_seconds=max_seconds)
     return app
 

@@ -235,6 +235,13 @@ class RemotePond:
         """Whether the pond answers queries and takes rows."""
         return self._calls.request("GET", "/readyz").status_code == 200
 
+    def reset_clock(self, stream: str, to: str) -> dict[str, Any]:
+        """Sets the clock of a stream back; says how many elements were `rejected`, and of what
+        changes were `taken_back`."""
+        path = f"/v1/streams/{segment(stream)}/reset-clock"
+        told: dict[str, Any] = self._calls.send("POST", path, params={"to": to}).json()
+        return told
+
     def catch_up(self, timeout: float | None = None) -> None:
         """Returns when everything acknowledged, and everything sources hold now, is visible.
 

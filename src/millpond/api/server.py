@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import re
 import signal
 import socket
+import ssl
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
 import uvicorn
 
@@ -25,6 +29,59 @@ DEFAULT_PORT = 6455
 
 #: How long requests under way may take to end once the server is told to stop, in seconds.
 GRACE = 10
+
+
+@dataclass(frozen=True)
+class Transport:
+    """How requests reach a server: by TLS or not, straight or through a reverse proxy.
+
+    Attributes:
+        cert: The file of the certificate and its chain; None to speak plain HTTP.
+        key: The file of the certificate's private key.
+        prefix: The path a proxy has the server under, which the proxy leaves on requests or
+            takes off; empty without one.
+        proxies: Addresses whose X-Forwarded-For and X-Forwarded-Proto are believed.
+    """
+
+    cert: Path | None = None
+    key: Path | None = None
+    prefix: str = ""
+    proxies: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, cert: Path | None, key: Path | None, prefix: str = "", proxies: Iterable[str] = ()
+    ) -> Transport:
+        """The transport of the operator's settings.
+
+        Raises:
+            MillpondError: SERVE-712, a file cannot be used, or a prefix or an address is none.
+        """
+        if (cert is None) != (key is None):
+            raise _transport_error("a certificate has a key", "Give both --tls-cert and --tls-key.")
+        if cert is not None and key is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+            except OSError as error:  # SSLError is one
+                reason = error.strerror or str(error)
+                raise _transport_error(
+                    f'the certificate "{cert}" cannot be used with the key "{key}"', f"{reason}."
+                ) from error
+        if prefix and not re.fullmatch(r"(/[A-Za-z0-9._~-]+)+", prefix):
+            raise _transport_error(f'"{prefix}" is not a path prefix', "Write it like /pond.")
+        for address in proxies:
+            try:
+                ipaddress.ip_network(address)
+            except ValueError:
+                raise _transport_error(
+                    f'"{address}" is not the address of a proxy',
+                    "Write an address or a network, like 10.0.0.7 or 10.0.0.0/24.",
+                ) from None
+        return cls(cert, key, prefix, tuple(proxies))
+
+
+def _transport_error(primary: str, hint: str) -> MillpondError:
+    return MillpondError("SERVE-712", primary, hint=hint)
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -71,6 +128,7 @@ def serve(
     max_body: int = MAX_BODY,
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
+    transport: Transport | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -85,6 +143,7 @@ def serve(
         max_body: The largest request body, in bytes.
         max_seconds: How long a request may take.
         policy: What the statements of clients may have the pond read; nothing by default.
+        transport: How requests reach the server; plain HTTP without a proxy by default.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -98,7 +157,15 @@ def serve(
     listener = listener or bind(host, port)
     if not insecure:
         refuse_exposure(listener, access)
-    app = create_app(pond, access=access, max_body=max_body, max_seconds=max_seconds, policy=policy)
+    transport = transport or Transport()
+    app = create_app(
+        pond,
+        access=access,
+        max_body=max_body,
+        max_seconds=max_seconds,
+        policy=policy,
+        prefix=transport.prefix,
+    )
     config = uvicorn.Config(
         app,
         http=BoundedConnection,
@@ -109,9 +176,13 @@ def serve(
         lifespan="off",
         timeout_graceful_shutdown=GRACE,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(transport.proxies),
+        forwarded_allow_ips=list(transport.proxies),
+        ssl_certfile=transport.cert,
+        ssl_keyfile=transport.key,
     )
-    server = Server(config, url_of(listener), on_ready or announce, lambda: pond.failure)
+    url = url_of(listener, "http" if transport.cert is None else "https")
+    server = Server(config, url, on_ready or announce, lambda: pond.failure)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     if server.failure is not None:
@@ -137,11 +208,11 @@ def refuse_exposure(listener: socket.socket, access: Access) -> None:
     )
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """The URL of a listening socket, one a browser on this machine can open."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def announce(url: str) -> None:

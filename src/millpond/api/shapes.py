@@ -375,6 +375,14 @@ class Epoch(Shape):
     epoch: int
 
 
+class ClockReset(Shape):
+    """What setting a clock back did: how many elements became rejects, and of which queries and
+    derived streams changes were taken back."""
+
+    rejected: int
+    taken_back: list[str]
+
+
 class Named(Shape):
     """The name of the object that the call changed."""
 

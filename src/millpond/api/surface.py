@@ -19,6 +19,7 @@ from millpond.planner.resolve.names import Names
 from millpond.service.changes.feed import Feed
 from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.observe.control_tables import Entity
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration
@@ -215,6 +216,8 @@ class ServedPond(Surface, Protocol):
     def shared_plan(self) -> str: ...
 
     def alter_stream(self, name: str, **options: Any) -> None: ...
+
+    def reset_clock(self, name: str, to: str) -> ClockReset: ...
 
     @property
     def trouble(self) -> MillpondError | None: ...

@@ -85,6 +85,8 @@ class StreamDef:
     ahead: int | None = None
     #: What happens when there is more to do than can be done, as the option `overload` says.
     overload: str = "block"
+    #: How often its clock was set back: its elements' numbers mean others from then on.
+    resets: int = 0
 
     @property
     def sheds(self) -> bool:

@@ -90,6 +90,17 @@ Token = Annotated[
 ]
 
 
+Secrets = Annotated[
+    Path | None,
+    typer.Option(
+        "--secrets",
+        envvar="MILLPOND_SECRETS",
+        metavar="FILE",
+        help="The file of the secrets that sources name: secret('name').",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
@@ -117,12 +128,14 @@ def run(
         Format, typer.Option("--format", help="The form in which answers are printed.")
     ] = (Format.TABLE),
     master: Master = None,
+    secrets: Secrets = None,
     *,
     settings: dict[str, Any],
 ) -> None:
     """Runs the statements of a script in order and prints their results."""
     from millpond.cli.run_script import run_script
 
+    _use_secrets(secrets)
     run_script(file, store, format, master, settings)
 
 
@@ -134,6 +147,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
     master: Master = None,
     token: Token = None,
+    secrets: Secrets = None,
     tokens: Annotated[
         Path | None,
         typer.Option(
@@ -173,6 +187,28 @@ def serve(
     max_rows: Annotated[
         int | None, typer.Option(min=1, help="The most rows an answer may have.")
     ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where changes and refusals are logged, as JSON lines."),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's certificate and its chain, in PEM."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The certificate's private key, in PEM.")
+    ] = None,
+    path_prefix: Annotated[
+        str,
+        typer.Option(metavar="PATH", help="The path a reverse proxy has the server under: /pond."),
+    ] = "",
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="An address whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
+        ),
+    ] = None,
     source_root: Annotated[
         list[Path] | None,
         typer.Option(help="A directory whose files clients may use as sources; repeatable."),
@@ -196,6 +232,7 @@ def serve(
     from millpond.api import server
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
+    from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
@@ -205,6 +242,10 @@ def serve(
         _note(f"the token is in {kept_token.token_file()}")
     if tokens is not None:
         read_entries(tokens)  # raises what is wrong with the file
+    _use_secrets(secrets)
+    transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
+    if audit_log is not None:
+        write_audit_to(audit_log)
     access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
     listener = server.bind(host, port)
     if insecure:
@@ -235,6 +276,7 @@ def serve(
             max_body=max_body_mb * 1024 * 1024,
             max_seconds=max_seconds,
             policy=policy,
+            transport=transport,
         )
     finally:
         pond.close()
@@ -358,6 +400,15 @@ def _raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _use_secrets(path: Path | None) -> None:
+    """Have this process and Spark's workers find the secrets, if the file is one."""
+    from millpond.runtime.secrets_file import VARIABLE, read_secrets
+
+    if path is not None:
+        os.environ[VARIABLE] = str(path.absolute())
+        read_secrets()
 
 
 def _note(text: str) -> None:

@@ -65,6 +65,9 @@ class StreamPlan:
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
     ceiling: int = END
+    #: The first slot that is matched, and the slots behind it that are not, while queries wait.
+    low: int = 0
+    deferred: tuple[int, ...] = ()
 
     @property
     def judge(self) -> Admission:
@@ -107,6 +110,7 @@ class BuiltSegment:
     runs: tuple[SplitRun, ...] = ()
     matches: FileMeta | None = None
     upto: int = 0
+    low: int = 0
     failed: dict[int, str] = field(default_factory=dict)
     stats: dict[str, FilterPassage] = field(default_factory=dict)
     matched: int = 0
@@ -236,7 +240,17 @@ class _Builder:
         plan, store = self._plan, self._store
         stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
         router = task_router(plan.routing, plan.arrival, plan.accounts)
-        return write_segment(store, plan.stream_id, elements, stem, plan.upto, router, runs)
+        return write_segment(
+            store,
+            plan.stream_id,
+            elements,
+            stem,
+            plan.upto,
+            router,
+            runs,
+            low=plan.low,
+            deferred=plan.deferred,
+        )
 
     def _write_pseudo(self, kind: str) -> BuiltSegment:
         """Write what was rejected, or counts of what was shed; both say first when that was."""
@@ -286,6 +300,8 @@ def write_segment(
     router: Router | None = None,
     runs: Iterable[SplitRun] = (),
     kind: str = DATA,
+    low: int = 0,
+    deferred: Iterable[int] = (),
 ) -> BuiltSegment:
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
@@ -297,7 +313,7 @@ def write_segment(
         )
         if stem is not None and len(stem.slots):
             found = match(elements, stem, ScalarEvaluator.of_this_thread(), router=router)
-            table = matches_table(found)
+            table = with_failed(found.to_table(), {*found.failed, *deferred})
             matches = write_matches(store, table)
         file = writing.result()
     return BuiltSegment(
@@ -309,6 +325,7 @@ def write_segment(
         tuple(runs),
         matches,
         upto,
+        low,
         found.failed if found else {},
         found.stats if found else {},
         int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,

@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.engine.admission.admit import raw_text
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
+from millpond.model.schema import Schema
 from millpond.runtime.batch_tasks import (
     BuiltSegment,
     failed_slots,
@@ -27,6 +29,7 @@ from millpond.runtime.batch_tasks import (
 )
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.version import REJECTS
 
 
 @dataclass(frozen=True)
@@ -103,6 +106,66 @@ def merge(job: MergeJob) -> MergeResult:
     stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
     built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
     return MergeResult(built, job.level, base.as_py(), tuple(s[0] for s in job.segments))
+
+
+@dataclass(frozen=True)
+class CutJob:
+    """Take the elements after an instant out of a segment `(path, checksum, seq_runs)`.
+
+    Attributes:
+        after: The instant.
+        rejects: The reason with which they become rejects; None: nothing is left of them.
+        schema: The stream's columns.
+        arrival: When the rejects were rejected.
+    """
+
+    store: str
+    stream_id: int
+    segment: tuple[str, str, tuple[tuple[int, int], ...]]
+    after: int
+    rejects: str | None
+    schema: Schema
+    arrival: int
+
+
+@dataclass(frozen=True)
+class CutResult:
+    """What is left of a segment, whose first arrival number is `base`, and what became rejects."""
+
+    kept: BuiltSegment | None
+    base: int
+    removed: int
+    rejects: BuiltSegment | None
+
+
+def cut(job: CutJob) -> CutResult:
+    """Write what is left without matches, which backfill makes."""
+    path, checksum, runs = job.segment
+    table = open_segment(Path(job.store) / path, checksum)
+    stays = table["__ts"].to_numpy() <= job.after
+    kept = table.filter(pa.array(stays))
+    built, base = None, 0
+    if kept.num_rows:
+        numbers = global_seq(kept["__seq"].to_numpy(), runs)
+        base = int(numbers.min())
+        at = table.schema.get_field_index("__seq")
+        kept = kept.set_column(at, "__seq", pa.array(numbers - base)).combine_chunks()
+        built = write_segment(job.store, job.stream_id, kept, None, 0)
+    gone = table.num_rows - kept.num_rows
+    if job.rejects is None or not gone:
+        return CutResult(built, base, gone, None)
+    places = np.flatnonzero(~stays)
+    rejects = pa.table(
+        {
+            "rejected_at": pa.array(np.full(gone, job.arrival), pa.timestamp("us")),
+            "reason": pa.array([job.rejects] * gone, pa.string()),
+            "raw": raw_text(table, places, job.schema),
+            "__ts": pa.array(np.full(gone, job.arrival), pa.int64()),
+            "__seq": pa.array(np.arange(gone, dtype=np.int64)),
+        }
+    )
+    told = write_segment(job.store, job.stream_id, rejects, None, 0, kind=REJECTS)
+    return CutResult(built, base, gone, told)
 
 
 @dataclass(frozen=True)

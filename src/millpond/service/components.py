@@ -19,6 +19,7 @@ from typing import Any, TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.options import OPTIONS, parse_memory
+from millpond.catalog.tolerance import Reduction
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -35,6 +36,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.declarations import sourced_overload_error
+from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
@@ -42,6 +44,7 @@ from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
+from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
@@ -49,7 +52,7 @@ from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.options import check_input_options, check_system_settings
-from millpond.service.queries.prepared import stream_valued_error
+from millpond.service.queries.prepared import PreparedQuery, stream_valued_error
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
@@ -119,6 +122,7 @@ class Components:
         feeds: Reads the changes of many queries through one cursor.
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
+        clock_resets: Sets the clocks of streams back.
         sources: What streams are read from.
         summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
@@ -131,6 +135,8 @@ class Components:
         bounded, ahead = settings.get("bounded", False), settings.get("ahead", END)
         self.clock = settings.get("clock") or now
         self.started_at = self.clock()
+        # By a clock that nobody sets: the other one may jump.
+        self.opened = clock_time.monotonic()
         self.bounded = bounded
         self.runtime = runtime
         self.definitions = threading.RLock()
@@ -148,9 +154,19 @@ class Components:
         self.actions = Actions(store, self.log, self.floors, self.events)
         self.door = Door(self._queue_memory, self.actions)
         wanted = Wanted(self.registrar)
-        self.intake = Intake(self._store.inbox, self.log, self.floors, self.door, wanted, ahead)
+        self.pressure = Pressure(self.door, self.log, self.actions)
+        self.intake = Intake(
+            self._store.inbox, self.log, self.floors, self.door, wanted, self.pressure, ahead
+        )
         self.sequencer = Sequencer(
-            self.log, self.intake, self.stems, self.floors, str(store), self.events, ahead
+            self.log,
+            self.intake,
+            self.stems,
+            self.floors,
+            str(store),
+            self.events,
+            self.pressure,
+            ahead,
         )
         self.residual = Residual()
         self.relations_state = Relations(store, self.log, self.residual, followers)
@@ -174,7 +190,10 @@ class Components:
             followers,
             settings.get("ceilings"),
         )
-        self.refresher = Refresher(self.log, self.registrar, self.invoker, self.events)
+        self.invoker.choose_reduction = self._choose_reduction
+        self.refresher = Refresher(
+            self.log, self.registrar, self.invoker, self.events, self.pressure.defers
+        )
         self.maintenance = Maintenance(
             store,
             self.log,
@@ -187,6 +206,7 @@ class Components:
             self.invoker.summaries,
             self.invoker.totals,
             settings=settings.get("joins"),
+            defers=lambda: self.pressure.deferred_weight > 0,
         )
         self.stems.routing = self.joins.settings.routing
         self.derivations = Derivations(
@@ -208,6 +228,7 @@ class Components:
             self.invoker.files,
             runtime,
             self.events,
+            self.pressure.defers,
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
@@ -225,6 +246,19 @@ class Components:
         self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
         self.reader = ChangeReader(
             store, self.log, self.derivations, self.advancer, self.events, self.invoker.losses
+        )
+        self.clock_resets = ClockResets(
+            store,
+            self.log,
+            runtime,
+            self.intake,
+            self.sequencer,
+            self.registrar,
+            self.derivations,
+            self.advancer,
+            self.maintenance,
+            self.invoker.summaries,
+            self.clock,
         )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
@@ -250,10 +284,15 @@ class Components:
             subscriptions=self.subscriptions,
             refresher=self.refresher,
             files=self.invoker.files,
+            pressure=self.pressure,
         )
         self._note_damage()
         self.registrar.resume_bound()
         self.function_registry.hold_untrusted()
+
+    def _choose_reduction(self, query: PreparedQuery) -> Reduction:
+        """How far a query is reduced now, within what it tolerates."""
+        return query.tolerance.least if self.pressure.reduces(query.weight) else query.reduction
 
     def _queue_memory(self) -> int:
         """How many bytes of pushes may wait, as ALTER SYSTEM says."""
@@ -280,6 +319,19 @@ class Components:
         with self.definitions:
             self.log.commit(EpochChange(kind="alter", replace=[altered]))
         return altered
+
+    def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:
+        """Set a stream's clock back; what was inserted before counts.
+
+        Raises:
+            MillpondError: as `await_inputs` and `ClockResets.reset`.
+        """
+        self.await_inputs()
+        self.runtime.wake_inbox()
+        with self.definitions:
+            done = self.clock_resets.reset(stream, to)
+        self.events.definitions_changed()
+        return done
 
     def describe_set_aside(self) -> dict[str, int]:
         """How much lies in the store's `set_aside` folder."""
@@ -473,6 +525,7 @@ class Components:
         too_long = MillpondError("POND-405", "catching up took too long")
         if not self._wait_for_pushes(self.intake.last_number(), timeout):
             raise too_long
+        self.pressure.look()
         if self.bounded:
             self.sources.read_to_end()
         else:

@@ -22,6 +22,7 @@ from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.ingest.pressure import Pressure
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
@@ -74,6 +75,7 @@ class EventHandlers(Events):
         subscriptions: Subscriptions,
         refresher: Refresher,
         files: Files,
+        pressure: Pressure,
     ) -> None:
         """Name the parts that act on events. Called once, before any part is started."""
         self._log = epochs
@@ -85,6 +87,7 @@ class EventHandlers(Events):
         self._subscriptions = subscriptions
         self._refresher = refresher
         self._files = files
+        self._pressure = pressure
         epochs.subscribe(refresher.wake)
 
     # -- epochs --------------------------------------------------------------------------------
@@ -98,8 +101,17 @@ class EventHandlers(Events):
             stream = version.streams.get(stream_id)
             if stream is not None:
                 self._report(stream, version.clock(stream_id).next_seq, done=False)
+        self._relax()
         self._maintenance.wake()
         self._advancer.wake()
+
+    def _relax(self) -> None:
+        """Let work go on that was deferred, now that less waits."""
+        try:
+            self._pressure.look()
+        except MillpondError as error:
+            # The step stays until it can be recorded: each batch and each push tries again.
+            log.warning("a step of giving way cannot be recorded: %s", error)
 
     def derivations_advanced(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         """Learn from the changes' segments, count them, and wake maintenance."""

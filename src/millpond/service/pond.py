@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -27,7 +28,8 @@ from millpond.service.changes.feed import Feed, follow_feed
 from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
-from millpond.service.handles import Handle, StreamHandle
+from millpond.service.definitions.reset_clock import ClockReset
+from millpond.service.handles import Handle, StreamHandle, to_instant
 from millpond.service.ingest import row_formats
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
@@ -249,6 +251,22 @@ class Pond:
             self._components.alter_stream(found, options)
         else:
             self.derived(name).alter(**options)
+
+    def reset_clock(self, name: str, to: int | str | date) -> ClockReset:
+        """Set the clock of a stream back: its elements after an instant become rejects.
+
+        Raises:
+            MillpondError: CQL-103, CQL-201, CQL-216; as `ClockResets.reset`.
+        """
+        self._components.check_open()
+        found = self._components.log.version.find(name)
+        if not isinstance(found, StreamDef) or found.is_pseudo:
+            raise MillpondError(
+                "CQL-201", f'no stream "{name}"', hint="SHOW STREAMS lists the streams."
+            )
+        instant = to_instant(to)
+        assert instant is not None
+        return self._components.reset_clock(found, instant)
 
     def alter_system(self, **settings: Any) -> None:
         """Set settings of the pond, durably, as ALTER SYSTEM does. Raises CQL-214."""

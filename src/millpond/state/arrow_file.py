@@ -32,7 +32,11 @@ _OPEN_TABLES = 1024
 #: How many files of one `write_together` are synced at a time.
 _SYNCERS = 16
 
-_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+#: What the operating system says when a directory was removed, or its file system taken away.
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ENOTCONN}
+_UNWRITABLE = _GONE | {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,9 @@ def translate_write_errors(path: Path) -> Iterator[None]:
             "STORE-603",
             f'the file "{path}" cannot be written',
             detail=f"The operating system says: {os.strerror(error.errno)}.",
-            hint="Free disk space, or make the directory writable; then it resumes where it was.",
+            hint="The directory was removed or moved. Stop this process, and put it back."
+            if error.errno in _GONE
+            else "Free disk space, or make the directory writable; then it resumes where it was.",
         ) from error
 
 

@@ -161,6 +161,8 @@ def definition_row(
             }
             if definition.sheds:
                 body["overload"] = definition.overload
+            if definition.resets:
+                body["resets"] = definition.resets
             if definition.derived is not None:
                 body["derived"] = asdict(definition.derived)
             return definition.id, "stream", _dump(body)

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,6 +49,7 @@ from millpond.state.set_aside import (
 )
 
 FORMAT = "millpond store 2\n"
+_A_FORMAT = re.compile(r"millpond store \d+\n")
 
 #: The directories of files that epochs refer to.
 REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
@@ -125,6 +127,13 @@ class Store:
         except MillpondError as error:
             return error
         for directory in (self.directory, self.directory / "inbox", self.directory / "journal"):
+            if not directory.is_dir():
+                return MillpondError(
+                    "STORE-603",
+                    f'"{directory}" is not there any more',
+                    detail="Somebody has removed or moved it while the store was open.",
+                    hint="Stop this process, and put the store back, or begin a new one.",
+                )
             if not os.access(directory, os.W_OK | os.X_OK):
                 return MillpondError(
                     "STORE-603",
@@ -217,6 +226,28 @@ def _check_directory(directory: Path) -> None:
             if not (directory / "journal").exists()
             else "`millpond repair` makes a new store of one that lost its FORMAT file.",
         )
+
+
+def refuse_other_format(directory: Path) -> None:
+    """Refuse a whole store of another format, which is not damaged.
+
+    Raises:
+        MillpondError: STORE-604.
+    """
+    file = directory / "FORMAT"
+    found = file.read_text(errors="replace") if file.is_file() else FORMAT
+    if found == FORMAT or not _A_FORMAT.fullmatch(found):
+        return
+    older = found in MIGRATIONS
+    raise MillpondError(
+        "STORE-604",
+        f'the store "{directory}" has {"an older" if older else "another"} format',
+        detail=f"Its FORMAT says {found.strip()!r}; this Millpond reads {FORMAT.strip()!r}. "
+        "Nothing was looked at, and nothing is known to be damaged.",
+        hint="Copy it, and open it once: that brings it to this format. Then check it."
+        if older
+        else "Use the Millpond that wrote it.",
+    )
 
 
 @contextmanager

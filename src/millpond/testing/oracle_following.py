@@ -48,6 +48,24 @@ class OracleSubscription:
         self._told = told
         return self.delivered
 
+    def take_back(self, final: int) -> None:
+        """Take back what was delivered after an instant: a clock was set back."""
+        if self.position > final:
+            self.delivered = [change for change in self.delivered if change.at <= final]
+            self.position, self._told = final, []
+            self._known = self._bag(final)
+
+    def reads(self, name: str) -> bool:
+        """Whether the query reads a stream, itself or through derived streams."""
+        waiting = [o.name.lower() for o in occurrences(self.world, self._relation)]
+        while waiting:
+            current = waiting.pop()
+            if current == name.lower():
+                return True
+            history = self.world.streams.get(current)
+            waiting += [n.lower() for n in history.derived_from] if history else []
+        return False
+
     def _list_told(self) -> list[Any]:
         """List what changes with everything the world is told: all that changes depend on."""
         told: list[Any] = [self.world.clock]

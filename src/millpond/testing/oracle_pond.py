@@ -224,6 +224,8 @@ class OraclePond:
                 self.world.streams[statement.name.lower()].advance_heartbeat(
                     statement.at, self.clock()
                 )
+            case statements.ResetClock():
+                self._reset_clock(statement)
             case statements.Drop():
                 self._drop(statement)
             case statements.Invoke():
@@ -383,6 +385,18 @@ class OraclePond:
             target.commit(rows, self.clock())
         else:
             target.insert(rows, self._when(statement.at))
+
+    def _reset_clock(self, statement: statements.ResetClock) -> None:
+        history = self.world.streams[statement.name.lower()]
+        history.reset_clock(statement.to, self.clock())
+        final = min(history.heartbeat(self.clock()) - 1, statement.to)
+        derived = [
+            h.following for h in self.world.streams.values() if isinstance(h, DerivedHistory)
+        ]
+        followed = [h.following for h in self.queries.values() if h.following is not None]
+        for following in (*derived, *followed):
+            if following.reads(statement.name):
+                following.take_back(final)
 
     def _drop(self, statement: statements.Drop) -> None:
         kinds: dict[str, dict[str, Any]] = {

@@ -79,6 +79,42 @@ def test_a_database_is_compared_with_what_the_journal_makes(store):
     assert damaged(store) == {"database": 1}
 
 
+@pytest.mark.parametrize("tail", [b"hello", b"\x00" * 99 + b"x", b"\x89MPX", b"x"])
+def test_bytes_that_were_appended_to_the_journal_are_damage(store, tail):
+    last = max((store / "journal").glob("*.log"))
+    last.write_bytes(last.read_bytes() + tail)
+    (part,) = [part for part in check_store(store).parts if part.damage]
+    assert part.name == "journal"
+    assert f"{len(tail)} bytes at its end are no record" in part.damage[0]
+
+
+@pytest.mark.parametrize("tail", [b"\x89MPJ\x07", b"\x89", bytes(4096)])
+def test_an_unfinished_record_is_no_damage(store, tail):
+    last = max((store / "journal").glob("*.log"))
+    last.write_bytes(last.read_bytes() + tail)
+    report = check_store(store)
+    assert report.is_whole
+    says = next(part.says for part in report.parts if part.name == "journal")
+    assert f"an unfinished record of {len(tail):,} bytes" in says
+
+
+@pytest.mark.parametrize(
+    ("format", "said"), [("millpond store 1\n", "an older"), ("millpond store 99\n", "another")]
+)
+def test_a_store_of_another_format_is_not_called_damaged(store, tmp_path, format, said):
+    (store / "FORMAT").write_text(format)
+    for call in (lambda: check_store(store), lambda: repair_store(store, tmp_path / "new")):
+        with pytest.raises(MillpondError, match=f"STORE-604.*{said} format") as raised:
+            call()
+        assert raised.value.hint
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_format_that_cannot_be_read_is_damage(store):
+    (store / "FORMAT").write_text("millpond stor")
+    assert damaged(store) == {"FORMAT": 1}
+
+
 def test_a_store_that_is_open_is_not_checked(store):
     with open_local(store), pytest.raises(MillpondError, match="STORE-601"):
         check_store(store)

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
-from millpond.api.rights.caller import Caller, Role, current_caller
+from millpond.api.rights.caller import Caller, Role
 from millpond.api.rights.guarded_handles import GuardedHandle, GuardedStream
 from millpond.api.rights.quotas import FOLLOW, OwnerQuotas, limit_kept, limit_rows
 from millpond.api.rights.rights import Rights, missing_query_error, planned_text
@@ -29,6 +29,7 @@ from millpond.planner.resolve.names import Names
 from millpond.service.changes.feed import Feed, follow_feed
 from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -40,8 +41,22 @@ _COUNTED = (statements.CreateQuery, statements.Fetch, statements.Alter)
 class GuardedPond:
     """A pond whose every call is the caller's: of the request that this thread works for."""
 
-    def __init__(self, pond: ServedPond) -> None:
+    def __init__(
+        self,
+        pond: ServedPond,
+        find_caller: Callable[[], Caller],
+        note: Callable[[Statement | str], None],
+    ) -> None:
+        """Guard a pond.
+
+        Args:
+            pond: The pond.
+            find_caller: Says whose request this thread works for, or raises SERVE-706.
+            note: Told of every statement before the statement is asked of the rights.
+        """
         self._pond = pond
+        self._find_caller = find_caller
+        self._note = note
         self._quotas = OwnerQuotas(pond)
 
     # -- statements and queries ----------------------------------------------------------------
@@ -62,6 +77,7 @@ class GuardedPond:
         held = ExitStack()
 
         def check(statement: Statement) -> Statement:
+            self._note(statement)
             allowed = rights.check_statement(statement)
             if isinstance(allowed, _COUNTED):
                 held.enter_context(self._quotas.counted(caller))
@@ -242,17 +258,21 @@ class GuardedPond:
         self._rights().need(Role.ADMIN, "a stream is everybody's, and changing it")
         self._pond.alter_stream(name, **options)
 
+    def reset_clock(self, name: str, to: str) -> ClockReset:
+        self._rights().need(Role.ADMIN, "a stream is everybody's, and setting its clock back")
+        return self._pond.reset_clock(name, to)
+
     # -- looking -------------------------------------------------------------------------------
 
     def streams(self) -> list[StreamDef]:
         """The streams the caller is granted; where they come from is the admin's to see."""
-        caller = current_caller()
+        caller = self._find_caller()
         every = [s for s in self._pond.streams() if caller.is_granted(s.name)]
         return every if caller.is_admin else [replace(s, source=None, text="") for s in every]
 
     def relations(self) -> list[RelationDef]:
         """The relations the caller is granted, as `streams`."""
-        caller = current_caller()
+        caller = self._find_caller()
         every = [r for r in self._pond.relations() if caller.is_granted(r.name)]
         return every if caller.is_admin else [replace(r, source=None, text="") for r in every]
 
@@ -262,7 +282,7 @@ class GuardedPond:
 
     def status(self) -> dict[str, Any]:
         """The status; of a caller who is no admin: the caller's streams and numbers of queries."""
-        caller, status = current_caller(), self._pond.status()
+        caller, status = self._find_caller(), self._pond.status()
         if caller.is_admin:
             return status
         own = self._pond.list_queries(QuerySelection(owner=caller.owner))
@@ -328,14 +348,14 @@ class GuardedPond:
     # -- what is the caller's ------------------------------------------------------------------
 
     def _rights(self) -> Rights:
-        return Rights(current_caller(), self._pond.names)
+        return Rights(self._find_caller(), self._pond.names)
 
     def _find_inner(self, name_or_id: str | int) -> ServedHandle:
         """The handle of a query, whoever's; an error suggests no names of others' queries."""
         try:
             return self._pond.query(name_or_id)
         except MillpondError:
-            if current_caller().is_admin:
+            if self._find_caller().is_admin:
                 raise
             raise missing_query_error(str(name_or_id)) from None
 
@@ -346,10 +366,12 @@ class GuardedPond:
         given = dict(options)
         if isinstance(cql, str) and cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
+            self._note(parsed)
             if isinstance(parsed, statements.CreateQuery):
                 given = {**parsed.options, **given}
             rights.check_statement(parsed)
         elif isinstance(cql, str):
+            self._note(cql)
             rights.check_text(cql)
         return limit_kept(rights.caller, rights.own_options(given))
 

@@ -20,6 +20,7 @@ from millpond.cql.tree import statements
 from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
+from millpond.model.secret_options import find_literal_secret
 from millpond.planner.resolve.named_objects import (
     NamedObject,
     find_named_objects,
@@ -36,6 +37,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateSummary: Role.ADMIN,
     statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
+    statements.ResetClock: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
     statements.Alter: Role.WRITER,
     statements.Drop: Role.WRITER,
@@ -150,11 +152,12 @@ class Rights:
 
         Raises:
             MillpondError: SERVE-713, the role is not enough; CQL-201, the statement names what the
-                caller may not see.
+                caller may not see; POND-414, the statement has a secret written out.
         """
         if isinstance(statement, statements.CreateQuery):
             self.need(Role.WRITER, "CREATE QUERY")
             statement = replace(statement, options=self.own_options(statement.options))
+        refuse_literal_secret(statement)
         if self.caller.is_admin:
             return statement
         role = STATEMENT_ROLES.get(type(statement), Role.ADMIN)
@@ -225,6 +228,19 @@ class Rights:
                 raise _missing_error(named.name, text, named.span)
 
 
+def refuse_literal_secret(statement: Statement) -> None:
+    """Raise POND-414 for a source whose options have a secret written out, and do not show it."""
+    source = getattr(statement, "source", None)
+    name = None if source is None else find_literal_secret(source.options)
+    if name is not None:
+        raise MillpondError(
+            "POND-414",
+            f'the option "{name}" has a secret written out',
+            detail="Definitions are kept and shown as they were written.",
+            hint=f"Write {name} secret('name'), and the secret into the server's file of secrets.",
+        )
+
+
 def planned_text(found: object) -> str | None:
     """The text of the query behind a definition; None of one that has none."""
     match found:
@@ -266,7 +282,7 @@ def _missing_error(
 def _role_error(caller: Caller, role: Role, what: str) -> MillpondError:
     return MillpondError(
         "SERVE-713",
-        f"the token is a {caller.role.word}'s, and this needs a {role.word}'s",
-        detail=f"{what}: a {role.word}'s token may do it.",
+        f"the token has the role {caller.role.word}, and this needs {role.word}",
+        detail=f"It is about this: {what}.",
         hint="Ask the operator: millpond token add makes tokens.",
     )

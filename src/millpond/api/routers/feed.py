@@ -54,8 +54,13 @@ class TicketBody(BaseModel):
         )
 
 
-def router(pond: ServedPond, followers: Subscribers, tickets: Tickets) -> APIRouter:
-    """Make the calls that read and follow the changes of many queries."""
+def router(
+    pond: ServedPond, followers: Subscribers, tickets: Tickets, prefix: str = ""
+) -> APIRouter:
+    """Make the calls that read and follow the changes of many queries.
+
+    `prefix` is the path that a reverse proxy has the server under.
+    """
     routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
 
     @routes.get(
@@ -140,7 +145,7 @@ def router(pond: ServedPond, followers: Subscribers, tickets: Tickets) -> APIRou
         text = tickets.make(caller_or_everybody(), selection)
         answer = {
             "ticket": text,
-            "path": f"{TICKET_PATH}?ticket={text}",
+            "path": f"{prefix}{TICKET_PATH}?ticket={text}",
             "idle_seconds": TICKET_SECONDS,
         }
         return Response(json_values.dumps(answer), 201, media_type=encode.JSON)

@@ -121,6 +121,22 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         pond.alter_stream(stream, **options)
         return Response(json_values.dumps({"name": stream}), media_type=encode.JSON)
 
+    @routes.post(
+        "/v1/streams/{stream}/reset-clock",
+        response_class=Response,
+        responses=describe_answer(shapes.ClockReset) | describe_errors(404, *WRITES),
+    )
+    def reset_clock(
+        stream: str,
+        to: Annotated[str, Query(description="The instant after which elements become rejects.")],
+    ) -> Response:
+        """Sets the clock of a stream back: its elements after an instant become rejects, and what
+        they brought is taken back from all changes.
+        """
+        done = pond.reset_clock(stream, to)
+        told = {"rejected": done.rejected, "taken_back": list(done.taken_back)}
+        return Response(json_values.dumps(told), media_type=encode.JSON)
+
     return routes
 
 

@@ -23,7 +23,7 @@ export async function call(method, path, body) {
   if (body !== undefined) headers["Content-Type"] = "application/json";
   let response, text;
   try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+    response = await fetch(`.${path}`, { method, headers, body: body && JSON.stringify(body) });
     text = await response.text();
   } catch {
     throw new Problem({ code: "SERVE-705", message: "the server cannot be reached" });

@@ -16,6 +16,7 @@ from millpond.cql.tree.statements import (
     CreateRelation,
     CreateStream,
     Drop,
+    ResetClock,
     SourceClause,
     Statement,
 )
@@ -246,7 +247,7 @@ class DefinitionParser(SinkParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter | AlterSystem:
+    def alter(self) -> Alter | AlterSystem | ResetClock:
         """Read what follows ALTER."""
         if self.accept("SYSTEM"):
             self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
@@ -255,6 +256,11 @@ class DefinitionParser(SinkParser):
         if kind == "query":
             self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
         name, span = self.name(f"a {kind}")
+        if kind == "stream" and self.accept("RESET"):
+            self.expect("CLOCK", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
+            self.expect("TO", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
+            self.expect("TIMESTAMP", hint="Write TO TIMESTAMP 'YYYY-MM-DD HH:MM:SS'.")
+            return ResetClock(name=name, to=self.timestamp(), name_span=span, **self.frame())
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         options = self._some_options()
         return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())

@@ -30,10 +30,28 @@ class OptionParser(QueryParser):
                 self.expect_symbol(TokenType.EQ, "=", f"Write {key} = value.")
             else:
                 self.accept_symbol(TokenType.EQ)
-            options[key] = self._option_value(key)
+            named = None if sign else self._secret()
+            options[key] = self._option_value(key) if named is None else named
             if not self.accept_symbol(TokenType.COMMA) and not self.sees_symbol(TokenType.R_PAREN):
                 self.fail_expecting('"," or ")" behind an option')
         return options
+
+    def _secret(self) -> str | None:
+        """Read `secret('name')`, which a source's option may have for a value; None if not ahead.
+
+        It is kept as it is printed.
+        """
+        if not self.sees("SECRET"):
+            return None
+        self.accept("SECRET")
+        shape = "Write secret('name'): the name of a secret in the server's file."
+        self.expect_symbol(TokenType.L_PAREN, "(", shape)
+        if self._curr.token_type is not TokenType.STRING or not self._curr.text:
+            self.fail_expecting("the name of a secret in 'single quotes'", shape)
+        self._advance()
+        name = self._prev.text.replace("'", "''")
+        self.expect_symbol(TokenType.R_PAREN, ")", shape)
+        return f"secret('{name}')"
 
     def _option_key(self) -> str:
         if self._curr.token_type is TokenType.STRING:

@@ -35,6 +35,7 @@ from millpond.cql.tree.statements import (
     Heartbeat,
     Insert,
     Invoke,
+    ResetClock,
     Show,
     SourceClause,
     Statement,
@@ -42,6 +43,7 @@ from millpond.cql.tree.statements import (
 )
 from millpond.errors import Span
 from millpond.model.duckdb_words import quote_name
+from millpond.model.secret_options import name_of_secret
 from millpond.model.time import END, format_instant
 
 __all__ = ["meaning", "print_name", "print_query", "print_statement"]
@@ -185,6 +187,12 @@ def _(statement: Alter) -> str:
 
 
 @_print.register
+def _(statement: ResetClock) -> str:
+    to = format_instant(statement.to)
+    return f"ALTER STREAM {print_name(statement.name)} RESET CLOCK TO TIMESTAMP '{to}'"
+
+
+@_print.register
 def _(statement: AlterSystem) -> str:
     return f"ALTER SYSTEM SET {_options(statement.options, ' = ')}"
 
@@ -281,15 +289,18 @@ def _string(text: str) -> str:
 
 
 def _options(options: dict[str, Any], sign: str) -> str:
-    return f"({', '.join(f'{_key(key)}{sign}{_value(v)}' for key, v in options.items())})"
+    return f"({', '.join(f'{_key(key)}{sign}{_value(v, sign)}' for key, v in options.items())})"
 
 
 def _key(key: str) -> str:
     return key if print_name(key) == key else _string(key)
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, sign: str) -> str:
     if isinstance(value, str):
+        # Only sources, whose options have no "=", name secrets.
+        if sign == " " and name_of_secret(value) is not None:
+            return value
         return _string(value)
     return str(value).upper() if isinstance(value, bool) else repr(value)
 

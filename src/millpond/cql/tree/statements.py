@@ -215,6 +215,14 @@ class Alter(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ResetClock(Statement):
+    """`ALTER STREAM name RESET CLOCK TO TIMESTAMP '…'`: elements after `to` become rejects."""
+
+    name: str
+    to: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlterSystem(Statement):
     """`ALTER SYSTEM SET (…)`: settings of the pond."""
 

@@ -117,7 +117,7 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     rejects = pa.table(
         {
             "reason": pa.array([reasons.texts[int(i)] for i in positions], pa.string()),
-            "raw": _raw_text(rows, positions, judge.schema),
+            "raw": raw_text(rows, positions, judge.schema),
         }
     )
     return AdmittedRows(elements.filter(pa.array(~reasons.bad)), rejects, positions)
@@ -455,7 +455,7 @@ def _mask(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array:
+def raw_text(rows: pa.Table, positions: np.ndarray, schema: Schema) -> pa.Array:
     """Return rejected rows as JSON text, or the text the reader could not split."""
     bad = rows.take(pa.array(positions))
     corrupt = bad[CORRUPT] if CORRUPT in bad.column_names else None

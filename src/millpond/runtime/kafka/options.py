@@ -14,7 +14,9 @@ from pathlib import Path
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
+from millpond.model.secret_options import name_of_secret
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.secrets_file import find_secret
 
 FORMATS = ("json", "csv", "avro", "raw")
 #: What a record has beside its value: each option names the column that takes it.
@@ -183,11 +185,13 @@ def read_start(options: KafkaOptions) -> str | int | dict[str, dict[str, int]]:
 
 
 def read_config(path: str) -> dict[str, str]:
-    """Read a file of `name=value` lines, as Kafka's own tools take them.
+    """Read a file of `name=value` lines, as Kafka's own tools take them; or `secret('name')`.
 
     Raises:
         MillpondError: CQL-214. It never shows a value of the file.
     """
+    if (name := name_of_secret(path)) is not None:
+        return _read_secret_config(path, name)
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -200,10 +204,24 @@ def read_config(path: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
             raise _config_error(path, f"line {number} is not name=value")
-        if name.strip() in _OURS:
-            raise _config_error(path, f"{name.strip()} is for Millpond to decide")
+        _check_ours(path, name.strip())
         settings[name.strip()] = value.strip()
     return settings
+
+
+def _read_secret_config(path: str, name: str) -> dict[str, str]:
+    """Read the settings that stand in the file of secrets under a name."""
+    secret = find_secret(name)
+    if isinstance(secret, str):
+        raise _config_error(path, "the secret is a text, and not an object of settings")
+    for setting in secret:
+        _check_ours(path, setting)
+    return dict(secret)
+
+
+def _check_ours(path: str, setting: str) -> None:
+    if setting in _OURS:
+        raise _config_error(path, f"{setting} is for Millpond to decide")
 
 
 def _config_error(path: str, reason: str) -> MillpondError:

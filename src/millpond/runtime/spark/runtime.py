@@ -166,10 +166,11 @@ class SparkRuntime:
         except TimeoutError as error:
             raise MillpondError(
                 "DATA-502",
-                f'the source of "{definition.name}" has too many files to look through',
-                detail=f"Spark was still listing them after {_PROBE_SECONDS:g} seconds.",
-                hint="Name a directory farther down, or leave out recursiveFileLookup. Nothing "
-                "was created.",
+                f'the source of "{definition.name}" could not be looked through in time',
+                detail=f"Spark was still reading its schema after {_PROBE_SECONDS:g} seconds: it "
+                "has too many files, or this machine has too much else to do.",
+                hint="Name a directory farther down, leave out recursiveFileLookup, or try again "
+                "when the machine has less to do. Nothing was created.",
             ) from error
         except Exception as error:
             hint = "Check the path and the options. Nothing was created."

@@ -23,6 +23,7 @@ from millpond.engine.admission.admit import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.kafka_source import check_topics
@@ -65,6 +66,8 @@ def check_source(definition: StreamDef | RelationDef) -> None:
     """Raise DATA-502 or CQL-214 for a source that clearly cannot be read."""
     source = definition.source
     assert source is not None
+    if source.format != "kafka":
+        fill_in_secrets(source.options)  # raises what is missing
     if source.format in FILE_FORMATS and not source.options.get("path"):
         raise MillpondError(
             "CQL-214",
@@ -132,7 +135,7 @@ def paths_frame(
     read once for every file of its batch.
     """
     assert definition.source is not None
-    options = dict(definition.source.options)
+    options = fill_in_secrets(definition.source.options)
     path = options.pop("path")
     local = local_path(path)
     if local is not None and local.exists():
@@ -163,7 +166,8 @@ def files_frame(
         return None
     check_within(definition, paths)
     declared = [f.name for f in definition.schema.given]
-    options = {k: v for k, v in source.options.items() if k not in ("path", "pathglobfilter")}
+    filled = fill_in_secrets(source.options)
+    options = {k: v for k, v in filled.items() if k not in ("path", "pathglobfilter")}
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
         names = [literal_glob(path) for path in paths]
@@ -245,7 +249,8 @@ def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:
     """
     source = stream.source
     assert source is not None
-    frame = spark.readStream.format(source.format).options(**source.options).load()
+    options = fill_in_secrets(source.options)
+    frame = spark.readStream.format(source.format).options(**options).load()
     known = {c.lower() for c in frame.columns}
     for field in stream.schema.given:
         if field.name.lower() not in known:
@@ -297,7 +302,7 @@ def unreadable_error(
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',
-        detail=_reason(error)[:600],
+        detail=hide_secrets(_reason(error))[:600],
         hint=hint,
     )
 

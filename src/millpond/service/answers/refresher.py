@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
@@ -33,9 +33,15 @@ class Refresher(Background):
     """The thread that computes ahead."""
 
     def __init__(
-        self, epochs: EpochLog, registrar: Registrar, invoker: Invoker, events: Events
+        self,
+        epochs: EpochLog,
+        registrar: Registrar,
+        invoker: Invoker,
+        events: Events,
+        defers: Callable[[QueryDef], bool],
     ) -> None:
         super().__init__("refresher")
+        self._defers = defers
         self._log = epochs
         self._registrar = registrar
         self._invoker = invoker
@@ -48,7 +54,8 @@ class Refresher(Background):
         for query in self._list_queries():
             if self._stopping:
                 return
-            self._refresh(query)
+            if not self._defers(query):
+                self._refresh(query)
 
     def _list_queries(self) -> list[QueryDef]:
         """The queries whose answers are kept, the weightiest first."""

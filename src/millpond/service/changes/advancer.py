@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
@@ -65,6 +65,7 @@ class Advancer:
         files: Files,
         runtime: Runtime,
         events: Events,
+        defers: Callable[[QueryDef], bool],
     ) -> None:
         self._log = epochs
         self._derivations = derivations
@@ -86,8 +87,11 @@ class Advancer:
         self._moved_at = 0.0
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
-        self._schedule = Schedule(files, derivations, relations, self.retries, self._record_failure)
-        self._round = threading.RLock()
+        self._schedule = Schedule(
+            files, derivations, relations, self.retries, self._record_failure, defers
+        )
+        #: Held in each round, and by who changes what derivations were made of.
+        self.round = threading.RLock()
         self._thread: threading.Thread | None = None
 
     # -- the thread ----------------------------------------------------------------------------
@@ -216,6 +220,15 @@ class Advancer:
         self.retries.retry(stream.id)
         self.wake()
 
+    def begin_again(self, stream_ids: Iterable[int]) -> None:
+        """Forget how far derivations had come: their clocks were set back; `round` is held."""
+        for id in stream_ids:
+            self.retries.clear(id)
+            self._schedule.forget(id)
+        self._jobs.forget_dataflows()
+        self.wake()
+        self._notify()
+
     def find_blocker(self, version: Version, stream: StreamDef) -> StreamDef | None:
         """A stopped stream a derivation waits for, however far below it; None if there is none."""
         waiting, seen = [stream], {stream.id}
@@ -293,7 +306,7 @@ class Advancer:
                 without changes are published only now and then.
             wanted: Ids of derivations whose changes somebody wants up to the last final instant.
         """
-        with self._round:
+        with self.round:
             reading = self._floors.capture()
             if now is not None:
                 reading = replace(reading, now=now)

@@ -145,7 +145,7 @@ class ChangeReader:
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""
-        return cursor_prefix(self._log.incarnation, stream.id)
+        return cursor_prefix(self._log.incarnation, stream.id, stream.resets)
 
     def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
         """The instant of the change at a place."""

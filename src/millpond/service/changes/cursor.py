@@ -2,8 +2,9 @@
 
 The first part is the store's incarnation, which a repair that loses something changes; the second
 the number of the change log, which a query dropped and created again has another of; the last the
-number of a change, from 1 on. So a cursor that means nothing here is noticed, and does not go on
-somewhere else in silence.
+number of a change, from 1 on. Where the clock of a stream was set back, changes were taken back and
+others have their numbers: `3f2a9c.17-1.42`. So a cursor that means nothing here is noticed, and
+does not go on somewhere else in silence.
 
 `oldest` stands for the place before the oldest change kept. A bare number is a place, too, for
 people who type one: it says nothing of query and store, so programs keep cursors.
@@ -17,9 +18,9 @@ from millpond.errors import MillpondError
 OLDEST = "oldest"
 
 
-def cursor_prefix(incarnation: str, log_id: int) -> str:
-    """What the cursors of a change log have in common."""
-    return f"{incarnation}.{log_id}"
+def cursor_prefix(incarnation: str, log_id: int, resets: int = 0) -> str:
+    """What the cursors of a change log have in common; `resets` as `StreamDef` has it."""
+    return f"{incarnation}.{log_id}" + (f"-{resets}" if resets else "")
 
 
 def parse_cursor(text: str | int, prefix: str, name: str) -> int:
@@ -44,13 +45,16 @@ def parse_cursor(text: str | int, prefix: str, name: str) -> int:
             hint=_go_on(name),
         )
     if head and head != prefix:
-        is_repaired = head.split(".")[0] != prefix.split(".")[0]
+        its, ours = head.split("."), prefix.split(".")
+        why = f'It is of another query, or of a "{name}" that was dropped.'
+        if its[0] != ours[0]:
+            why = "It is of another store, or of this one before it was repaired or restored."
+        elif its[1].split("-")[0] == ours[1].split("-")[0]:
+            why = "The clock of a stream below was set back since, and changes were taken back."
         raise MillpondError(
             "POND-412",
             f'the cursor "{text}" is not one of the changes of "{name}"',
-            detail="It is of another store, or of this one before it was repaired or restored."
-            if is_repaired
-            else f'It is of another query, or of a "{name}" that was dropped.',
+            detail=why,
             hint=_go_on(name),
         )
     return int(last)

@@ -253,13 +253,13 @@ class Derivations:
             if current.derived is None:
                 found[current.id, current.kind] = current
                 continue
-            for below in self._read_by(version, current):
+            for below in self.read_by(version, current):
                 if below.derived is None or below.id not in seen:
                     waiting.append(below)
                     seen.add(below.id)
         return list(found.values())
 
-    def _read_by(self, version: Version, stream: StreamDef) -> list[StreamDef]:
+    def read_by(self, version: Version, stream: StreamDef) -> list[StreamDef]:
         """The streams a derivation reads; of one that cannot be planned, those it may read."""
         derivation = self.find_of(version, stream)
         if derivation is None:
@@ -273,7 +273,7 @@ class Derivations:
         changes after `at` depend on (None: every element)."""
         derivation = self.find_of(version, stream)
         if derivation is None:
-            return [(below, None) for below in self._read_by(version, stream)]
+            return [(below, None) for below in self.read_by(version, stream)]
         found = derivation.plan.reach(at)
         return [
             (below, since)
@@ -431,7 +431,7 @@ class Derivations:
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
             self._remember(Derivation(log, bound, plan, *sharing_key, reduced))
-        return log, self._find_start(version, bound, plan, after)
+        return log, self.find_start(version, bound, plan, after)
 
     def create(
         self,
@@ -459,7 +459,7 @@ class Derivations:
                 derived=Derived(text, None, _is_on_system_time(version, bound)),
             )
             plan = self._plan(bound, None)
-            self._commit([(stream, self._find_start(version, bound, plan, BEGINNING - 1))])
+            self._commit([(stream, self.find_start(version, bound, plan, BEGINNING - 1))])
             return stream
 
     def _commit(self, starts: Sequence[tuple[StreamDef, int]]) -> None:
@@ -480,7 +480,7 @@ class Derivations:
         self._log.commit(change)
 
     @staticmethod
-    def _find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
+    def find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
         """The first instant from `after` on at which everything that matters is still kept."""
         for leaf in bound.streams:
             stream = stream_of(version, leaf)

@@ -106,11 +106,16 @@ class Feeds:
         Raises:
             MillpondError: CQL-201 for a query that is named and not there, POND-412 for the cursor.
         """
-        places = None if after is None else parse_feed_cursor(after, self.log.incarnation)
+        places = None if after is None else parse_feed_cursor(after, self.incarnation())
         feed = Feed(self, selection, places, admits)
         if snapshot:
             feed.begin_with_answers()
         return feed
+
+    def incarnation(self) -> str:
+        """What the cursors of feeds begin with: the store's incarnation and resets of clocks."""
+        resets = sum(s.resets for s in self.log.version.named_streams() if s.derived is None)
+        return self.log.incarnation + (f"-{resets}" if resets else "")
 
 
 class Feed:
@@ -136,6 +141,7 @@ class Feed:
             found = feeds.directory.find(feeds.log.version, selection)
             self._ids = [query.id for query in found]
         self._events: list[FeedEvent] = []
+        self._incarnation = feeds.incarnation()
         self._update_members()
         self._note_silence(feeds.log.version)
 
@@ -148,10 +154,12 @@ class Feed:
         """The next events, at most `limit` changes; none if there is nothing new.
 
         Raises:
-            MillpondError: POND-410 once the pond is closed; STORE-602 for a corrupt segment.
+            MillpondError: POND-410 once the pond is closed; POND-412 once changes that may have
+                been given were taken back; STORE-602 for a corrupt segment.
         """
         if self._feeds.advancer.stopping:
             raise MillpondError("POND-410", "the pond is closed")
+        self._check_clocks()
         self._update_members()
         self._complete()
         found = self._find_changes(limit)
@@ -225,6 +233,23 @@ class Feed:
                 self._events.append(FeedEvent("answer", None, query.name, query.id, facts))
             else:
                 self._events.append(FeedEvent("answer", None, query.name, query.id, answer=answer))
+
+    def _check_clocks(self) -> None:
+        """Raise POND-412 if the clock of a stream was set back under a member."""
+        now = self._feeds.incarnation()
+        if now == self._incarnation:
+            return
+        version = self._feeds.log.version
+        for member in self._members.values():
+            log = None if member.log is None else version.streams.get(member.log.id)
+            if member.log is not None and log is not None and log.resets != member.log.resets:
+                raise MillpondError(
+                    "POND-412",
+                    f'changes of "{member.query.name}" were taken back',
+                    detail="The clock of a stream below was set back.",
+                    hint="Begin again with snapshot=true: the answers, and the changes after them.",
+                )
+        self._incarnation = now
 
     # -- members -------------------------------------------------------------------------------
 
@@ -396,7 +421,7 @@ class Feed:
         if not len(found.row):
             return []
         count = min(limit, len(found.row))
-        writer = CursorWriter(self._feeds.log.incarnation, self._in_order())
+        writer = CursorWriter(self._incarnation, self._in_order())
         events = []
         for page, row, stamp in zip(
             found.page[:count].tolist(),
@@ -416,7 +441,7 @@ class Feed:
         return find_places(self._in_order())
 
     def _write_cursor(self, places: Places) -> str:
-        return write_feed_cursor(self._feeds.log.incarnation, places)
+        return write_feed_cursor(self._incarnation, places)
 
     # -- progress ------------------------------------------------------------------------------
 

@@ -6,6 +6,9 @@ the streams 3 and 5 it says: of the change logs with ids up to 40, every change 
 logs of queries over the same streams are advanced together, so a few such runs are enough for
 thousands of queries. Numbers are hexadecimal, and instants count from before the first instant.
 
+Once the clock of a stream was set back, a cursor says how often that was done (`3f2a9c-1.feed`),
+and one of before is refused.
+
 A log whose id is beyond the last run belongs to a query that came after the cursor.
 """
 
@@ -27,7 +30,7 @@ Streams = tuple[int, ...]
 
 _RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
 _GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:~{_RUN})+"
-_CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
+_CURSOR = re.compile(rf"([0-9a-f]{{6}}(?:-\d{{1,9}})?)\.feed((?:{_GROUP})*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,8 @@ def parse_feed_cursor(text: str, incarnation: str) -> Places:
         raise MillpondError(
             "POND-412",
             "the cursor is not one of this store's feeds",
-            detail="It is of another store, or of this one before it was repaired or restored.",
+            detail="It is of another store, or of this one before it was repaired or restored, or"
+            " the clock of a stream was set back.",
             hint="Begin again with snapshot=true: the answers, and the changes after them.",
         )
     places: dict[Streams, list[Run]] = {}

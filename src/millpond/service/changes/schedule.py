@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import is_not
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.dataflow.dataflow import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
@@ -63,6 +63,7 @@ class Schedule:
         relations: Reads the relations they use.
         retries: Derived streams that could not be advanced, and when each is retried.
         report_failure: Called with a derivation that cannot be planned and the error.
+        defers: Whether the followers of a query wait, because there is too much to do.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Schedule:
         relations: Relations,
         retries: Retries,
         report_failure: Callable[[StreamDef, MillpondError], None],
+        defers: Callable[[QueryDef], bool],
     ) -> None:
+        self._defers = defers
         self._files = files
         self._derivations = derivations
         self._relations = relations
@@ -108,10 +111,18 @@ class Schedule:
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
+    def forget(self, stream_id: int) -> None:
+        """Forget what is known of a derivation whose clock was set back."""
+        self._complete_upto.pop(stream_id, None)
+        self._next_expirations.pop(stream_id, None)
+
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
         """Find how far a derivation can be advanced and whether it is due; None if up to date."""
+        query = version.query_of(stream) if stream.is_change_log else None
+        if query is not None and self._defers(query):
+            return None
         derivation = self.find_derivation(version, stream)
         if derivation is None:
             return None

@@ -115,7 +115,7 @@ class Subscriptions:
         log = version.change_log(id) if isinstance(current, QueryDef) else current
         return (
             not isinstance(log, StreamDef)
-            or version.clock(log.id).next_seq > position
+            or version.clock(log.id).next_seq != position
             or self._advancer.retries.get(log.id) is not None
             or (isinstance(current, QueryDef) and not current.active)
         )

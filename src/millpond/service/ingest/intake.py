@@ -11,7 +11,8 @@ import hashlib
 import io
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.ingest.pressure import Pressure
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
@@ -49,9 +51,11 @@ class Intake:
         floors: FloorsInFlight,
         door: Door,
         wanted: Wanted,
+        pressure: Pressure,
         ahead: int = END,
     ) -> None:
         self.door = door
+        self._pressure = pressure
         self._wanted = wanted
         #: By stream, the elements that were shed since the pond was opened.
         self.shed: dict[int, int] = {}
@@ -127,6 +131,7 @@ class Intake:
             fingerprint = _fingerprint(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
+            self._pressure.look()
             size = max(rows.nbytes, 1)
             passage = self.door.enter(stream, size, rows.num_rows)
             progress = self._current_progress(stream)
@@ -310,6 +315,29 @@ class Intake:
                     self._floors.release(token)
         with self._accepted:
             self._accepted.notify_all()
+
+    @contextmanager
+    def hold(self, stream: StreamDef, seconds: float) -> Iterator[None]:
+        """Take no pushes of a stream, which begins when those it took are part of an epoch.
+
+        Raises:
+            MillpondError: POND-405, they are not within so many seconds.
+        """
+        with self._stream_lock(stream.id):
+            with self._accepted:
+                if not wait_for(
+                    self._accepted, lambda: stream.id not in self.list_waiting_streams(), seconds
+                ):
+                    raise MillpondError(
+                        "POND-405",
+                        f'rows pushed to stream "{stream.name}" are not visible yet',
+                        hint="Try again; SHOW STREAMS says if the pipeline has stopped.",
+                    )
+            yield
+
+    def forget_progress(self, stream_id: int) -> None:
+        """Judge the next push of a stream that is held by its clock as it is committed."""
+        self._progress.pop(stream_id, None)
 
     def wait(self, upto: int, timeout: float | None = None) -> bool:
         """Wait until every number ≤ `upto` is an epoch; False when the time ran out."""

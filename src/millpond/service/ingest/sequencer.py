@@ -29,6 +29,8 @@ from millpond.runtime.protocol import INBOX
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
+from millpond.service.ingest.pressure import Pressure
+from millpond.service.queries.deferral import Deferral
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
@@ -65,8 +67,11 @@ class Sequencer:
         floors: FloorsInFlight,
         store: str,
         events: Events,
+        pressure: Pressure,
         ahead: int = END,
     ) -> None:
+        self._pressure = pressure
+        self._deferral = Deferral()
         self._ahead = ahead
         self._log = log
         self._intake = intake
@@ -112,7 +117,14 @@ class Sequencer:
 
     def _plan_of(self, version: Version, stream_id: int, floor: int, arrival: int) -> StreamPlan:
         stream = version.streams[stream_id]
-        stem, upto, slots = self._stems.snapshot(version, stream_id)
+        low = 0
+        deferred: tuple[int, ...] = ()
+        if weight := self._pressure.deferred_weight:
+            divided = self._deferral.divide(version, stream_id, weight)
+            low, deferred = divided.low, divided.waiting
+            stem, upto, slots = self._stems.snapshot_of(version, stream_id, divided.matched)
+        else:
+            stem, upto, slots = self._stems.snapshot(version, stream_id)
         accounts = self._stems.accounts(stream_id)
         return StreamPlan(
             stream_id,
@@ -126,6 +138,8 @@ class Sequencer:
             self._stems.routing,
             accounts,
             heartbeat.latest_allowed(stream, arrival, self._ahead),
+            low,
+            deferred,
         )
 
     def commit(
@@ -244,7 +258,7 @@ class Sequencer:
             for item, run in numbered:
                 if item.matches is not None:
                     owner = new_segment_id(len(segments))
-                    matches.append(match_ref(owner, 0, item.upto, item.matches))
+                    matches.append(match_ref(owner, item.low, item.upto, item.matches))
                 segments.append(segment_ref(item, run))
             clocks[stream_id] = replace(clock, next_seq=accepted, rejected=rejected)
         if source == INBOX:

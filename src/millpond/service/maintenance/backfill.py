@@ -123,7 +123,9 @@ class Backfill:
             done = [item for items in shared for item in items]
             matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
             if matches:
-                self._log.commit(EpochChange(kind="backfill", matches=matches))
+                # Matches of some slots alone, made while the others waited, are among the new ones.
+                parts = [m for d in done for m in version.matches(d.segment_id) if m.low > low]
+                self._log.commit(EpochChange(kind="backfill", matches=matches, drop_matches=parts))
         finally:
             shutil.rmtree(files[0].parent, ignore_errors=True)
         for item in done:

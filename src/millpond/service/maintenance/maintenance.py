@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -50,6 +51,8 @@ _RETRY_SECONDS = 15.0
 #: No merge makes a larger segment. It holds a core for as long as batches may have to wait, some
 #: tenths of a second for a thousand queries; from here on merging saves readers little.
 _MERGED_ROWS = 1 << 18
+#: Segments of a stream from which on they are merged though matching waits.
+_MOST_UNMERGED = 200
 
 
 class Maintenance(Background):
@@ -68,8 +71,11 @@ class Maintenance(Background):
         summaries: SummaryStates,
         kept: KeptTotals,
         settings: JoinSettings | None = None,
+        defers: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__("maintenance")
+        #: Whether matching can wait, because there is too much to do.
+        self._defers = defers
         self._store = store
         self._log = epochs
         self._inbox = inbox
@@ -90,6 +96,8 @@ class Maintenance(Background):
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._run)
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
+        #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
+        self.round = threading.RLock()
         #: What is about joins.
         self.joins = JoinMaintenance(
             store, epochs, self._run, self._unreadable, self._suspend, settings
@@ -115,6 +123,10 @@ class Maintenance(Background):
 
     def step(self) -> bool:
         """Do one round; False when there was nothing to do."""
+        with self.round:
+            return self._step()
+
+    def _step(self) -> bool:
         version = self._log.version
         busy = self._forget_torn()
         streams = self._weights.order_streams(version)
@@ -222,6 +234,8 @@ class Maintenance(Background):
 
     def backfill(self, stream_id: int) -> bool:
         """Match kept segments against the slots they lack."""
+        if self._defers():
+            return False
         with self._log.pin() as version:
             if self._is_up_to_date("backfill", stream_id, version):
                 return False
@@ -251,6 +265,8 @@ class Maintenance(Background):
 
     def _merge(self, stream_id: int) -> bool:
         with self._log.pin() as version:
+            if self._defers() and len(version.segments(stream_id)) < _MOST_UNMERGED:
+                return False  # what is merged is matched again
             if self._is_up_to_date("merge", stream_id, version):
                 return False
             busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS, SHED)]

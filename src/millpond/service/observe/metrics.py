@@ -132,6 +132,11 @@ class Metrics:
         yield GaugeMetricFamily(
             "millpond_inbox_bytes", "Bytes of pushes not committed yet", door.waiting_bytes
         )
+        yield GaugeMetricFamily(
+            "millpond_deferred_weight",
+            "The weight up to which matching and followers of queries wait; 0: nobody's do",
+            self._components.pressure.deferred_weight,
+        )
         refused = CounterMetricFamily(
             "millpond_refused", "Rows refused because too much waited", labels=["stream"]
         )

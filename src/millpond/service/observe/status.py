@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock_time
 from typing import Any
 
 from millpond.errors import MillpondError
@@ -29,7 +30,7 @@ def describe_status(components: Components) -> dict[str, Any]:
             components.sources.describe(version, stream, reading)
             for stream in version.named_streams()
         ],
-        "uptime_s": (reading.now - components.started_at) / 1e6,
+        "uptime_s": clock_time.monotonic() - components.opened,
         "problems": [
             *trouble,
             *damage,

@@ -64,6 +64,8 @@ class QueryStems:
         #: The routing policy of the tasks' eddies.
         self.routing = "ticket"
         self._stems: dict[int, _Stem] = {}
+        #: The parts of them that are matched while lighter queries wait.
+        self._heavy: dict[int, _Stem] = {}
         self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
         self._kept: Counter[Path] = Counter()
         self._lock = threading.RLock()
@@ -119,6 +121,19 @@ class QueryStems:
                 self._write(held)
             return (str(held.file) if len(held.live) else None), upto, len(held.live)
 
+    def snapshot_of(
+        self, version: Version, stream_id: int, slots: tuple[SlotRef, ...]
+    ) -> tuple[str | None, int, int]:
+        """As `snapshot`, of these slots alone."""
+        with self._lock:
+            held = self._heavy.get(stream_id)
+            if held is None:
+                held = self._heavy[stream_id] = _Stem(QuerySteM(version.streams[stream_id].schema))
+            if self._synchronise(held, slots):
+                self._write(held)
+            file = str(held.file) if len(held.live) else None
+            return file, version.next_slot(stream_id), len(held.live)
+
     @staticmethod
     def _synchronise(held: _Stem, slots: tuple[SlotRef, ...]) -> bool:
         if slots is held.seen:
@@ -145,8 +160,9 @@ class QueryStems:
         old = [files for files in list(held.files)[: max(spare, 0)] if files[0] not in self._kept]
         for files in old:
             held.files.remove(files)
+        stems = (*self._stems.values(), *self._heavy.values())
         # Blocks are shared by name: another stream with the same predicates has the same files.
-        needed = {p for stem in self._stems.values() for files in stem.files for p in files}
+        needed = {p for stem in stems for files in stem.files for p in files}
         for path in {path for files in old for path in files} - needed:
             path.unlink(missing_ok=True)
 

@@ -114,6 +114,8 @@ class Executor:
                 check_stream_options(statement.options, statement.text)
                 self._components.subscriptions.resume(stream)
                 return report("alter stream", stream.name, "goes on")
+            case statements.ResetClock():
+                return self._rows.reset_clock(statement)
             case statements.Alter():
                 definition = self._query(statement.name, statement)
                 self._components.registrar.alter(definition, statement.options, statement.text)

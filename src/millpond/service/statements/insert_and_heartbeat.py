@@ -11,6 +11,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.components import Components
+from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.intake import check_heartbeat
 from millpond.service.ingest.sequencer import progress_of, source_key
 from millpond.service.results import StatementResult, count_text, report
@@ -103,8 +104,11 @@ class RowStatements:
         count = change.apply_at(self._instant(statement.at))
         return report(word, found.name, f"{count_text(count, 'row')} {word}d")
 
-    def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
-        components = self._components
+    def reset_clock(self, statement: statements.ResetClock) -> StatementResult:
+        done = self._components.reset_clock(self._stream(statement), statement.to)
+        return report("alter stream", statement.name, describe_reset(done, statement.to))
+
+    def _stream(self, statement: statements.Heartbeat | statements.ResetClock) -> StreamDef:
         found = find_table(self._components.log.version, statement.name, statement)
         if not isinstance(found, StreamDef) or found.is_pseudo:
             raise statement.error(
@@ -113,6 +117,11 @@ class RowStatements:
                 detail="Only streams have heartbeats.",
                 hint="Name a stream.",
             )
+        return found
+
+    def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
+        components = self._components
+        found = self._stream(statement)
         if found.source is None:
             components.note_pushed(components.intake.heartbeat_to(found, statement.at))
         else:
@@ -140,6 +149,16 @@ class RowStatements:
 
     def _instant(self, at: int | None) -> int:
         return self._components.current_instant() if at is None else at
+
+
+def describe_reset(done: ClockReset, to: int) -> str:
+    """Say what a reset did, in one line."""
+    taken = ""
+    if done.taken_back:
+        shown = ", ".join(done.taken_back[:5]) + (" …" if len(done.taken_back) > 5 else "")
+        taken = f"; changes taken back: {shown}"
+    elements = count_text(done.rejected, "element")
+    return f"clock set back to {format_instant(to)}, {elements} rejected{taken}"
 
 
 def find_table(version: Version, name: str, statement: Statement) -> StreamDef | RelationDef:

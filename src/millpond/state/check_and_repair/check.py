@@ -31,7 +31,7 @@ from millpond.state.journal.fold import (
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.snapshot import checksum_of, list_snapshots
 from millpond.state.set_aside import list_set_aside
-from millpond.state.store import FORMAT, REFERENCED, lock_store
+from millpond.state.store import FORMAT, REFERENCED, lock_store, refuse_other_format
 
 #: The queries that give the files of each part of a store: (part, SELECT).
 FILES = (
@@ -79,8 +79,9 @@ def check_store(store: Path) -> Report:
 
     Raises:
         MillpondError: STORE-601, another process has the store open; STORE-604, the path is not a
-            directory.
+            directory, or the store has another format.
     """
+    refuse_other_format(store)
     with lock_store(store), tempfile.TemporaryDirectory() as scratch:
         return Report(store, list(_check_parts(store, Path(scratch))))
 
@@ -140,7 +141,15 @@ def _check_journal(store: Path, state: JournalState) -> Finding:
             line = f"{snapshot.path.relative_to(store)}: It is a damaged snapshot."
             if not any(line.split(":")[0] in known for known in part.damage):
                 part.damage.append(line)
-    torn = "; an unfinished record at its end, never acknowledged" if state.torn else ""
+    torn = ""
+    if state.torn:
+        extra, name = state.torn.length - state.torn.end, state.torn.path.relative_to(store)
+        if state.torn.is_unfinished:
+            torn = f"; an unfinished record of {extra:,} bytes at its end, never acknowledged"
+        else:
+            part.damage.append(
+                f"{name}: {extra:,} bytes at its end are no record; Millpond has not written them."
+            )
     count = "1 snapshot" if len(snapshots) == 1 else f"{len(snapshots)} snapshots"
     part.says = f"store {state.incarnation}, up to record {state.number:,}, {count}{torn}"
     return part

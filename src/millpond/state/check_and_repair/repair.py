@@ -31,7 +31,7 @@ from millpond.state.inbox.push_file import hidden_path, visible_path
 from millpond.state.journal.fold import DIRECTORY, fold_journal, read_journal
 from millpond.state.journal.journal import begin_file
 from millpond.state.journal.snapshot import take_snapshot
-from millpond.state.store import FORMAT, lock_store
+from millpond.state.store import FORMAT, lock_store, refuse_other_format
 
 #: The directories of files that are computed again, and therefore not copied.
 _CACHES = ("matches", "runs", "pairs", "aggregates")
@@ -63,8 +63,8 @@ def repair_store(store: Path, to: Path) -> Repair:
 
     Raises:
         MillpondError: STORE-601, another process has the store open; STORE-604, the new directory
-            is not empty or lies in the old one; STORE-602, neither a database nor a journal is
-            left; STORE-603, the new store cannot be written.
+            is not empty or lies in the old one, or the store has another format; STORE-602,
+            neither a database nor a journal is left; STORE-603, the new store cannot be written.
     """
     if to.exists() and any(to.iterdir()):
         raise MillpondError(
@@ -74,6 +74,7 @@ def repair_store(store: Path, to: Path) -> Repair:
         raise MillpondError(
             "STORE-604", f'"{to}" lies in the store', hint="Name a directory beside the store."
         )
+    refuse_other_format(store)
     done = Repair(to)
     with lock_store(store), translate_write_errors(to), tempfile.TemporaryDirectory() as scratch:
         make_directory(to / DIRECTORY)

@@ -248,7 +248,7 @@ def _find_leaving_summaries(
     """
     for definition in change.add_summaries:
         held = version.summaries.get(fold_name(definition.name))
-        if definition.file is not None:
+        if definition.file is not None or (held is not None and held.id == definition.id):
             if held is None or held.id != definition.id:
                 raise StaleChange(f'summary "{definition.name}" is not there any more')
             yield held

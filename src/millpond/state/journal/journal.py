@@ -49,7 +49,9 @@ class Journal:
             with translate_write_errors(files[-1][1]):
                 self._descriptor = os.open(files[-1][1], os.O_RDWR | os.O_CLOEXEC)
                 self._end = os.lseek(self._descriptor, 0, os.SEEK_END)
+            self._path = files[-1][1]
         else:
+            self._path = directory / file_name(number + 1)
             self._descriptor, self._end = begin_file(directory, incarnation, number + 1)
 
     def append(self, statements: Iterable[Statement]) -> None:
@@ -78,9 +80,13 @@ class Journal:
             MillpondError: STORE-602, somebody else has removed or changed it.
         """
         found = os.fstat(self._descriptor)
-        if found.st_nlink and found.st_size == self._end:
+        try:
+            is_there = os.path.samestat(found, os.stat(self._path))
+        except OSError:
+            is_there = False
+        if is_there and found.st_size == self._end:
             return
-        what = "has another length than was written" if found.st_nlink else "was removed"
+        what = "has another length than was written" if is_there else "was removed or moved"
         raise MillpondError(
             "STORE-602",
             f'the store\'s journal "{self._directory}" was changed by somebody else',
@@ -99,6 +105,7 @@ class Journal:
             descriptor, end = begin_file(self._directory, self.incarnation, self.number + 1)
             os.close(self._descriptor)
             self._descriptor, self._end = descriptor, end
+            self._path = self._directory / file_name(self.number + 1)
         return self.number, self._end
 
     def take_back(self, mark: tuple[int, int]) -> None:

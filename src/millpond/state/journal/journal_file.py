@@ -59,6 +59,8 @@ class JournalFile:
         end: Where the last of `records` ends in the file.
         length: The file's length.
         behind: How many whole records lie after bytes that are no record.
+        is_unfinished: Whether those bytes may be what a writer that died has left: the beginning of
+            a record or of the file, or zeros, which are what a disk has of bytes never written.
     """
 
     path: Path
@@ -68,6 +70,7 @@ class JournalFile:
     end: int
     length: int
     behind: int
+    is_unfinished: bool = False
 
     @property
     def last(self) -> int:
@@ -96,7 +99,8 @@ def read_file(path: Path, first: int, incarnation: str | None = None) -> Journal
             found = name.rstrip(b"\0").decode("ascii", "replace")
     if found is None:
         behind = sum(1 for _ in _find_records(data, 0, incarnation)) if incarnation else 0
-        return JournalFile(path, first, None, [], 0, len(data), behind)
+        begun = len(data) <= FILE_HEAD_BYTES
+        return JournalFile(path, first, None, [], 0, len(data), behind, begun)
     records: list[tuple[int, memoryview]] = []
     offset = FILE_HEAD_BYTES
     while (record := read_record(data, offset, found)) is not None:
@@ -105,7 +109,14 @@ def read_file(path: Path, first: int, incarnation: str | None = None) -> Journal
         records.append(record)
         offset += HEAD_BYTES + len(record[1])
     behind = sum(1 for _ in _find_records(data, offset, found)) if offset < len(data) else 0
-    return JournalFile(path, first, found, records, offset, len(data), behind)
+    return JournalFile(
+        path, first, found, records, offset, len(data), behind, _is_unfinished(data[offset:])
+    )
+
+
+def _is_unfinished(tail: memoryview) -> bool:
+    start = bytes(tail[: len(MARKER)])
+    return not tail.tobytes().strip(b"\0") or MARKER.startswith(start)
 
 
 def _find_records(data: memoryview, offset: int, incarnation: str) -> Iterator[int]:

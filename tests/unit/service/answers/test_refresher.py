@@ -32,7 +32,7 @@ def events() -> RecordedEvents:
 def refresher(parts: Components, events: Any) -> Refresher:
     """A refresher without a thread; the pond's own stands still."""
     parts.refresher.stop()
-    return Refresher(parts.log, parts.registrar, parts.invoker, events)
+    return Refresher(parts.log, parts.registrar, parts.invoker, events, lambda query: False)
 
 
 def kept(parts: Components, query: QueryDef) -> CachedAnswer:

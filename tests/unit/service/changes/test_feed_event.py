@@ -22,4 +22,4 @@ def test_a_change_is_the_row_of_its_page() -> None:
     assert event.number == 9
     assert (event.change.at, event.change.sign, event.change.row) == (2, "-", (6,))
     given = FeedEvent("change", "3f2a9c.feed", "q", 11, given=event.change)
-    assert given.change is event.change
+    assert given.change == event.change

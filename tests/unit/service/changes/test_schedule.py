@@ -60,7 +60,14 @@ class Pond:
 
     def schedule(self) -> Schedule:
         pond: Any = self
-        return Schedule(pond, pond, pond, self.retries, lambda *blame: self.blamed.append(blame))
+        return Schedule(
+            pond,
+            pond,
+            pond,
+            self.retries,
+            lambda *blame: self.blamed.append(blame),
+            lambda query: False,
+        )
 
     def of(self, version: Version, stream: StreamDef) -> Derivation:
         for one in self.found:

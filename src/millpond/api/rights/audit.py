@@ -1,0 +1,133 @@
+"""The audit log: who changed what, and who was refused, one line of JSON a request.
+
+A line has the id of the token and never the token, and the path of a request and never its query
+string, in which a ticket may stand. Requests that only read, and are answered, have no line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from millpond.api.rights.caller import Caller
+from millpond.api.rights.gate import CALLER
+from millpond.cql.tree.statements import Statement
+from millpond.errors import MillpondError
+from millpond.model.secret_options import find_literal_secret
+
+log = logging.getLogger("millpond.audit")
+
+#: The statuses of refusals.
+_REFUSALS = (401, 403, 404, 413, 421, 429)
+#: The most characters of one statement's text, and the most statements, of a line.
+_MOST_TEXT, _MOST_STATEMENTS = 2_000, 100
+
+_statements: ContextVar[list[str] | None] = ContextVar("audited_statements", default=None)
+
+
+def note_statement(statement: Statement | str) -> None:
+    """Have the line of this thread's request name a statement that is about to be executed."""
+    noted = _statements.get()
+    if noted is None:
+        return
+    if len(noted) == _MOST_STATEMENTS:
+        noted.append("…")
+    elif len(noted) < _MOST_STATEMENTS:
+        text = statement if isinstance(statement, str) else audited_text(statement)
+        noted.append(text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…")
+
+
+def audited_text(statement: Statement) -> str:
+    """A statement's text, without the options of its source if one of them seems to be a secret."""
+    source = getattr(statement, "source", None)
+    if source is None or find_literal_secret(source.options) is None:
+        return statement.text
+    before, behind = statement.text[: source.span.start], statement.text[source.span.end :]
+    return f"{before}USING {source.format} OPTIONS (…){behind}"
+
+
+def write_audit_to(path: Path) -> None:
+    """Have the audit log written to the end of a file, which only its owner can read.
+
+    Raises:
+        MillpondError: SERVE-712, the file cannot be written.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        handler = logging.FileHandler(path, "a", encoding="utf-8")
+    except OSError as error:
+        raise MillpondError(
+            "SERVE-712",
+            f'the audit log "{path}" cannot be written',
+            detail=f"{error.strerror}.",
+            hint="Name a file in a directory of yours.",
+        ) from error
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for old in log.handlers:
+        log.removeHandler(old)
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+class AuditTrail:
+    """Writes a line for each request that may change something, and for each refusal."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not log.isEnabledFor(logging.INFO):
+            return await self._app(scope, receive, send)
+        statements: list[str] = []
+        answer: dict[str, Any] = {"status": 0, "body": b""}
+
+        async def send_and_note(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer["status"] = message["status"]
+            elif answer["status"] >= 400 and not answer["body"]:
+                answer["body"] = message.get("body", b"")
+            await send(message)
+
+        token = _statements.set(statements)
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            _statements.reset(token)
+            status = answer["status"]
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or status in _REFUSALS:
+                line = _describe(scope, status, answer["body"], statements)
+                log.info(json.dumps(line, ensure_ascii=False).encode(errors="replace").decode())
+
+
+def _describe(scope: Scope, status: int, body: bytes, statements: list[str]) -> dict[str, Any]:
+    caller: Caller | None = scope.get(CALLER)
+    client = scope.get("client")
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "owner": caller.owner if caller else None,
+        "role": caller.role.word if caller else None,
+        "token": caller.id if caller else None,
+        "client": client[0] if client else None,
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "code": _code_of(body),
+        "statements": statements,
+    }
+
+
+def _code_of(body: bytes) -> str | None:
+    """The code of an error that was answered; None of anything else."""
+    try:
+        code: str = json.loads(body)["error"]["code"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return code

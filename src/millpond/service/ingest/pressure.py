@@ -1,0 +1,147 @@
+"""The ladder of work: what gives way before any data is shed (STREAM, sections 2.4 and 5.2).
+
+When much waits at the door, work waits first: matching, followers and kept answers of the lightest
+queries are **deferred**. That loses nothing: where matches are missing an invocation applies the
+predicate itself, and what was deferred is made up for later. Then queries that tolerate it are
+**reduced**, the lightest first. Only then do streams shed, or hold back (`door.py`).
+
+A step is climbed at once, and left when half as much waits. It names the weight up to which queries
+give way, so who gives way does not change while the step lasts. It is recorded before it acts.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from itertools import pairwise
+
+from millpond.catalog.objects import QueryDef
+from millpond.service.ingest.door import Door, Recorder
+from millpond.service.queries.weights import weight_of
+from millpond.state.epoch_log import EpochLog
+
+DEFER, REDUCE = "defer", "reduce"
+#: A step is left when only that part waits of what it was climbed for: bursts make no steps.
+_LEFT_AT = 0.5
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step of the ladder.
+
+    Attributes:
+        fill: From which part of `queue_memory` on it is climbed.
+        action: What gives way.
+        half: Whether only queries of the lighter half of the weights do.
+    """
+
+    fill: float
+    action: str
+    half: bool
+
+
+#: Work gives way before data: the door sheds from half of `queue_memory` on.
+RUNGS = (
+    Rung(0.2, DEFER, True),
+    Rung(0.3, DEFER, False),
+    Rung(0.4, REDUCE, True),
+    Rung(0.45, REDUCE, False),
+)
+assert all(one.fill < other.fill for one, other in pairwise(RUNGS))
+
+
+def choose_rung(step: int, fill: float) -> int:
+    """Choose how many rungs are climbed.
+
+    Args:
+        step: How many are now.
+        fill: How much of `queue_memory` waits.
+
+    >>> choose_rung(0, 0.19), choose_rung(0, 0.42), choose_rung(3, 0.21), choose_rung(3, 0.2)
+    (0, 3, 3, 2)
+    """
+    wanted = sum(fill >= rung.fill for rung in RUNGS)
+    while step > wanted and fill <= RUNGS[step - 1].fill * _LEFT_AT:
+        step -= 1
+    return max(step, wanted)
+
+
+def choose_weight(weights: list[float], rung: Rung) -> float:
+    """Choose the weight up to which queries give way, from the distinct weights, ascending.
+
+    The weightiest queries do not wait, unless all have one weight; 0 means nobody.
+
+    >>> half, all = RUNGS[0], RUNGS[1]
+    >>> [choose_weight([1, 2, 4], rung) for rung in (half, all)]
+    [1, 2]
+    >>> choose_weight([1], half), choose_weight([1], all), choose_weight([1, 2], RUNGS[3])
+    (0.0, 1, 2)
+    """
+    if not weights:
+        return 0.0
+    if rung.half:
+        return weights[len(weights) // 2 - 1] if len(weights) > 1 else 0.0
+    if rung.action == REDUCE or len(weights) == 1:
+        return weights[-1]
+    return weights[-2]
+
+
+class Pressure:
+    """Decides what gives way; safe to use from any thread."""
+
+    def __init__(self, door: Door, log: EpochLog, recorder: Recorder) -> None:
+        self._door = door
+        self._log = log
+        self._recorder = recorder
+        self._lock = threading.Lock()
+        #: How many rungs are climbed.
+        self.step = 0
+        #: By action, the weight up to which queries give way; 0: nobody does.
+        self._weights = {DEFER: 0.0, REDUCE: 0.0}
+
+    @property
+    def deferred_weight(self) -> float:
+        """The weight up to which the work of queries waits; 0: nobody's does."""
+        return self._weights[DEFER]
+
+    def defers(self, query: QueryDef) -> bool:
+        """Whether work that can be made up for later is not done for a query now."""
+        return weight_of(query) <= self._weights[DEFER]
+
+    def reduces(self, weight: float) -> bool:
+        """Whether a query of a weight is reduced now as far as it tolerates."""
+        return weight <= self._weights[REDUCE]
+
+    def look(self) -> None:
+        """Climb or leave rungs, by what waits now.
+
+        Raises:
+            MillpondError: STORE-603, a step cannot be recorded; then it is not taken.
+        """
+        if not self._lock.acquire(blocking=False):
+            return  # somebody else decides
+        try:
+            waiting, limit = self._door.waiting_bytes, self._door.limit
+            fill = waiting / limit
+            step = choose_rung(self.step, fill)
+            if step == self.step:
+                return
+            why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
+            # Upwards from the left, downwards from the right, each rung a step of its own.
+            while self.step != step:
+                self._take(self.step + (1 if step > self.step else -1), fill, why)
+        finally:
+            self._lock.release()
+
+    def _take(self, step: int, fill: float, why: str) -> None:
+        rung = RUNGS[max(step, self.step) - 1]
+        after = 0.0
+        climbed = [r for r in RUNGS[:step] if r.action == rung.action]
+        if climbed:
+            weights = {weight_of(query) for query in self._log.version.queries.values()}
+            after = float(choose_weight(sorted(weights - {0.0}), climbed[-1]))
+        before = self._weights[rung.action]
+        if before != after:
+            self._recorder.record(rung.action, "", before, after, fill, why)
+        self._weights[rung.action] = after
+        self.step = step

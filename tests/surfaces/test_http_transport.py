@@ -1,0 +1,228 @@
+"""TLS, reverse proxies and the audit log: how requests reach a server, and what is written of them.
+
+The server is a real one on a port.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from people import GRANTED, WORLD, make_token
+
+from millpond.api import server
+from millpond.api.access import Access
+from millpond.api.rights.audit import log, write_audit_to
+from millpond.api.server import Transport
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+
+
+def serve(pond: Pond, call: Callable[[str], None], **arguments) -> None:
+    """Serve a pond while `call` calls it; what `call` raises is raised."""
+    raised: list[BaseException] = []
+
+    def run(url: str) -> None:
+        try:
+            call(url)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+
+    server.serve(
+        pond,
+        port=0,
+        on_ready=lambda url: threading.Thread(target=run, args=(url,)).start(),
+        **arguments,
+    )
+    if raised:
+        raise raised[0]
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl to make a certificate")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True)
+    return cert, key
+
+
+def test_tls_by_certificate_files(pond: Pond, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+
+    def call(url: str) -> None:
+        assert url.startswith("https://")
+        context = ssl.create_default_context(cafile=cert)
+        assert httpx.get(f"{url}/v1/streams", verify=context).is_success
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/v1/streams")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(f"http{url.removeprefix('https')}/v1/streams")
+
+    serve(pond, call, transport=Transport.of(cert, key))
+
+
+def test_what_is_no_transport(certificate: tuple[Path, Path], tmp_path: Path) -> None:
+    cert, key = certificate
+    (tmp_path / "other").write_text("nothing")
+    for arguments in (
+        (cert, None),
+        (None, key),
+        (cert, tmp_path / "other"),
+        (tmp_path / "missing", key),
+        (None, None, "pond"),
+        (None, None, "/"),
+        (None, None, "/a/../b?"),
+        (None, None, "", ["proxy.example.org"]),
+        (None, None, "", ["*"]),
+    ):
+        with pytest.raises(MillpondError, match="SERVE-712"):
+            Transport.of(*arguments)
+
+
+@pytest.mark.parametrize("takes_off", [False, True])
+def test_a_proxy_has_the_server_under_a_path(pond: Pond, takes_off: bool) -> None:
+    def call(url: str) -> None:
+        base = url if takes_off else f"{url}/pond"
+        made = httpx.post(f"{base}/v1/queries", json={"cql": "SELECT ts FROM flights"})
+        assert made.headers["location"].startswith("/pond/v1/queries/")
+        ticket = httpx.post(f"{base}/v1/tickets", json={"containing": "SELECT"}).json()
+        assert ticket["path"].startswith("/pond/v1/changes?ticket=")
+        assert httpx.get(f"{base}/openapi.json").json()["servers"] == [{"url": "/pond"}]
+        assert httpx.get(f"{base}/healthz").is_success
+        page = httpx.get(f"{base}/").text
+        assert '"/console' not in page
+        assert httpx.get(f"{base}/console/main.js").is_success
+        assert httpx.get(f"{base}/v1/nothing").status_code == 404
+        if not takes_off:
+            assert httpx.get(base).headers["location"] == "/pond/"
+            assert httpx.get(f"{url}/pondering/v1/streams").status_code == 404
+
+    serve(pond, call, transport=Transport.of(None, None, "/pond"))
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Iterator[Callable[[], list[dict]]]:
+    path = tmp_path / "audit.jsonl"
+    write_audit_to(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    yield lambda: [json.loads(line) for line in path.read_text().splitlines()]
+    for handler in log.handlers:
+        handler.close()
+    log.handlers, log.propagate = [], True
+    log.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    ("proxies", "seen"), [([], "127.0.0.1"), (["127.0.0.1"], "192.0.2.9"), (["10.0.0.1"], None)]
+)
+def test_forwarded_headers_are_believed_of_trusted_proxies_only(
+    pond: Pond, audit: Callable[[], list[dict]], proxies: list[str], seen: str | None
+) -> None:
+    forwarded = {"X-Forwarded-For": "192.0.2.9", "X-Forwarded-Proto": "https"}
+
+    def call(url: str) -> None:
+        httpx.get(f"{url}/v1/queries/nothing", headers=forwarded)
+
+    serve(pond, call, transport=Transport.of(None, None, "", proxies))
+    [line] = audit()
+    assert line["client"] == (seen or "127.0.0.1")
+
+
+def test_the_audit_log(
+    pond: Pond, audit: Callable[[], list[dict]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pond.execute(WORLD)
+    tokens = tmp_path / "tokens.json"
+    token = make_token(tokens, "alice", "writer", GRANTED)
+    given: list[str] = [token, token.split("_", 2)[2]]
+    caplog.set_level(logging.DEBUG)
+
+    def call(url: str) -> None:
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as client:
+            text = "SELECT 1 AS x; DROP QUERY of_bob"
+            client.post("/v1/statements", json={"text": text})
+            client.post("/v1/queries", json={"cql": "SELECT ts FROM flights", "name": "made"})
+            client.get("/v1/queries/made")
+            client.get("/v1/queries/of_bob")
+            client.get("/metrics")
+            given.append(client.post("/v1/tickets", json={"tag": "x"}).json()["ticket"])
+        httpx.get(f"{url}/v1/changes", params={"ticket": given[-1], "follow": "false"})
+        httpx.get(f"{url}/v1/changes", params={"ticket": f"{given[-1]}x"})
+        httpx.get(f"{url}/v1/streams", headers={"Authorization": f"Bearer {token}x"})
+        httpx.get(f"{url}/v1/streams", headers={"Host": "evil.example"})
+
+    serve(pond, call, access=Access(tokens=tokens))
+    lines = audit()
+    assert [(x["path"], x["status"], x["code"], x["owner"]) for x in lines] == [
+        ("/v1/statements", 400, "CQL-201", "alice"),
+        ("/v1/queries", 201, None, "alice"),
+        ("/v1/queries/of_bob", 404, "CQL-201", "alice"),
+        ("/metrics", 403, "SERVE-713", "alice"),
+        ("/v1/tickets", 201, None, "alice"),
+        ("/v1/changes", 401, "SERVE-706", None),
+        ("/v1/streams", 401, "SERVE-706", None),
+        ("/v1/streams", 421, "SERVE-710", None),
+    ]
+    assert lines[0]["statements"] == ["SELECT 1 AS x", "DROP QUERY of_bob"]
+    assert lines[1]["statements"] == ["SELECT ts FROM flights"]
+    assert {line["token"] for line in lines} == {token.split("_")[1], None}
+    # httpx, the client of this test, logs the URLs it asks for; the server has no such line.
+    logged = "".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))
+    for secret in given:
+        assert secret not in json.dumps(lines) + logged
+
+
+def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
+    pond: Pond, audit: Callable[[], list[dict]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    answers = []
+    options = (
+        "password 'hunter2'",
+        "PassWord 'hunter2'",
+        "\"kafka.sasl.jaas.config\" 'user=x hunter2'",
+        "sasl.password 'hunter2'",
+        "url 'jdbc:db://host/x?user=a&password=hunter2'",
+        "url 'jdbc:db://me:hunter2@host/x'",
+        "path '/x', \"fs.s3a.secret.key\" 'hunter2'",
+        "secret_key 'hunter2'",
+        "apiKey 'hunter2'",
+    )
+
+    def call(url: str) -> None:
+        for kind in ("STREAM", "RELATION"):
+            for given in options:
+                text = f"CREATE {kind} made (a INTEGER) USING jdbc OPTIONS ({given})"
+                answers.append(httpx.post(f"{url}/v1/statements", json={"text": text}))
+                answers.append(httpx.post(f"{url}/v1/queries", json={"cql": text}))
+        named = "CREATE STREAM made (a INTEGER) USING jdbc OPTIONS (password secret('db'))"
+        answers.append(httpx.post(f"{url}/v1/statements", json={"text": named}))
+
+    serve(pond, call)
+    for answer in answers:
+        assert answer.status_code == 403, answer.text
+        assert answer.json()["error"]["code"] == "POND-414"
+        assert "hunter2" not in answer.text
+    # What names a secret is held to what clients may read, as any other source.
+    assert "secret written out" in answers[0].text
+    assert "secret written out" not in answers[-1].text
+    assert "secret('db')" in audit()[-1]["statements"][0]
+    logged = "".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))
+    assert "hunter2" not in json.dumps(audit()) + logged
+    store = pond._components._store.directory
+    kept = b"".join(p.read_bytes() for p in store.rglob("*") if p.is_file())
+    assert b"hunter2" not in kept
