@@ -12,7 +12,7 @@ from rich.console import Console
 from millpond.cli.output_format import Format
 from millpond.cli.progress_bars import ReadingProgress
 from millpond.cli.result_writers import SHOWN_ROWS, footer, writer
-from millpond.model.loss import Cause, Loss
+from millpond.model.loss import Bounds, Cause, Loss
 from millpond.service.results import Answer, StatementResult
 
 
@@ -84,6 +84,15 @@ def test_an_incomplete_answer_says_so():
     assert footer(facts) == (
         "1 row as of 1970-01-01 00:00:05, not final; "
         'not exact: elements of stream "s" up to 1970-01-01 00:00:02 are not kept any more'
+    )
+
+
+def test_an_estimated_answer_says_how_far_it_may_be_off():
+    table = pa.table({"g": ["a", "b"], "n": [100, 2000], "m": [1.5, None]})
+    loss = (Loss("s", Cause.SAMPLED, None, 2_000_000, kept=5.0),)
+    bounds = Bounds(0.95, {"n": [(90.0, 115.0), (1950.0, 2060.0)], "m": [(1.0, 2.0), None]})
+    assert footer(Answer(table, 5_000_000, final=True, loss=loss, bounds=bounds)).endswith(
+        "were sampled: 5 % of them were read; n ± 60 at most, m without bounds, each at 95 %"
     )
 
 

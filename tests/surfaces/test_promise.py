@@ -84,6 +84,40 @@ def damaged(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
         yield Ways(pond, http, connect("", http=http))
 
 
+def test_bounds_come_by_every_way_that_has_cells(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store") as pond, local_client(create_app(pond)) as http:
+        pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+        pond.ingest(
+            "s", [second(at % 60) | {"v": at} for at in sorted(range(600), key=lambda n: n % 60)]
+        )
+        pond.catch_up()
+        pond.alter_system(query_memory="1 KB")
+        pond.register("SELECT count(*) AS n, max(3) AS m FROM s", "never", tolerate="sample 9 %")
+        assert pond.query("never").invoke().exact
+        handle = pond.register(
+            "SELECT count(*) AS n, avg(v) AS a FROM s", "q", tolerate="sample 9 %"
+        )
+        ways = Ways(pond, http, connect("", http=http))
+        bounds = handle.invoke().bounds
+        assert bounds is not None
+        wanted = json.loads(json.dumps(bounds.to_json()))
+        assert wanted["columns"].keys() == {"n", "a"}
+        path = "/v1/queries/q/result"
+        assert ways.get(path, "application/json").json()["bounds"] == wanted
+        headers = ways.get(path, "application/x-ndjson").headers
+        assert json.loads(headers["millpond-bounds"]) == wanted
+        text = "SELECT v, count(*) AS n, count(v) AS c FROM s GROUP BY v"
+        pond.register(text, "many", tolerate="sample 90 %")
+        many = ways.get("/v1/queries/many/result", "application/x-ndjson").headers
+        assert (many["millpond-exact"], "millpond-bounds" in many) == ("false", False)
+        data = ways.get(path, "application/vnd.apache.arrow.stream").content
+        metadata = pa.ipc.open_stream(data).schema.metadata
+        assert json.loads(metadata[ANSWER_KEY])["bounds"] == wanted
+        assert ways.remote.query("q").invoke().bounds == bounds
+        assert json.loads(printed(ways, "INVOKE q", Format.JSON))["bounds"] == wanted
+        assert "n ± " in printed(ways, "INVOKE q", Format.TABLE)
+
+
 def of_answer(answer: Any) -> list[Any]:
     return [(answer.exact, answer.loss, answer.bounds)]
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from millpond.api.encode import promise_facts
 from millpond.cli.output_format import Format
+from millpond.model.loss import Bounds
 from millpond.model.time import format_instant, format_interval
 from millpond.service.json_values import (
     format_instants,
@@ -202,7 +203,26 @@ def loss_text(given: Answer | Changes) -> str:
         reasons.append(f"estimates of {', '.join(given.estimated)}")
     if isinstance(given, Answer) and given.part is not None and not given.part.whole:
         reasons.append("a part")
+    if isinstance(given, Answer) and given.bounds is not None:
+        reasons.append(_bounds_text(given.table, given.bounds))
     return f"; not exact: {'; '.join(reasons)}"
+
+
+def _bounds_text(table: pa.Table, bounds: Bounds) -> str:
+    """Say how far exact values may be from estimates: the farthest of each column."""
+    said = []
+    for name, cells in bounds.columns.items():
+        values = table[name].to_pylist()
+        ends = [c for c in cells if c is not None]
+        if len(ends) < len(cells) or None in values:
+            said.append(f"{name} without bounds")
+            continue
+        reach = max(
+            (max(float(v) - c[0], c[1] - float(v)) for v, c in zip(values, ends, strict=True)),
+            default=0.0,
+        )
+        said.append(f"{name} ± {reach:,.3g} at most")
+    return f"{', '.join(said)}, each at {100 * bounds.confidence:g} %"
 
 
 def changes_footer(changes: Changes) -> str:
