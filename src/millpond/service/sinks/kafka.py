@@ -24,7 +24,8 @@ from millpond.errors import MillpondError
 from millpond.runtime.kafka.client import import_kafka
 from millpond.runtime.kafka.options import read_config
 from millpond.service.json_values import dumps
-from millpond.service.sinks.sender import Delivery, DeliveryError, write_changes
+from millpond.service.sinks.sender import Delivery, DeliveryError
+from millpond.service.sinks.webhook import write_changes
 
 log = logging.getLogger("millpond.sinks")
 

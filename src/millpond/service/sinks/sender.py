@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from millpond.service.changes.feed_event import FeedEvent
-from millpond.service.json_values import change_objects
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,3 @@ class Sender(Protocol):
     def close(self) -> None:
         """Let go of connections."""
         ...
-
-
-def write_changes(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
-    """The changes as objects of JSON: query, id, and what a change is anywhere over HTTP."""
-    pages: dict[int, list[dict[str, Any]]] = {}
-    found = []
-    for event in events:
-        assert event.changes is not None
-        page = pages.get(id(event.changes))
-        if page is None:
-            page = pages[id(event.changes)] = change_objects(event.changes)
-        found.append({"query": event.query, "id": event.id, **page[event.index]})
-    return found

@@ -26,9 +26,10 @@ from typing import Any
 import httpcore
 
 from millpond.cql.parse.durations import parse_duration
+from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.allowed_hosts import allows_address
-from millpond.service.json_values import dumps, to_json_value
-from millpond.service.sinks.sender import Delivery, DeliveryError, write_changes
+from millpond.service.json_values import change_objects, dumps, to_json_value
+from millpond.service.sinks.sender import Delivery, DeliveryError
 
 #: The shortest key that batches are signed with, in bytes.
 SHORTEST_KEY = 16
@@ -101,6 +102,19 @@ def encode_delivery(delivery: Delivery) -> bytes:
         ],
     }
     return dumps(body)
+
+
+def write_changes(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
+    """The changes as objects of JSON: query, id, and what a change is anywhere over HTTP."""
+    pages: dict[int, list[dict[str, Any]]] = {}
+    found = []
+    for event in events:
+        assert event.changes is not None
+        page = pages.get(id(event.changes))
+        if page is None:
+            page = pages[id(event.changes)] = change_objects(event.changes)
+        found.append({"query": event.query, "id": event.id, **page[event.index]})
+    return found
 
 
 class Webhook:
