@@ -11,7 +11,8 @@ import httpx
 from local_http import local_client
 from starlette.types import ASGIApp
 
-from millpond.api.rights.token_file import add_token, make_caller
+from millpond.api.rights.make_caller import make_caller
+from millpond.api.rights.token_file import add_token
 
 #: alice's and bob's queries, a stream and a relation for both, and some for nobody but the admin.
 WORLD = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -127,6 +128,26 @@ def test_a_body_comes_as_the_document_says(app: FastAPI, http: httpx.Client) -> 
             assert (refused.status_code, code_of(refused)) == (415, "SERVE-708"), (call, media)
         refused = http.request(call.method, call.url, content=b"{}")
         assert (refused.status_code, code_of(refused)) == (415, "SERVE-708"), call
+
+
+def test_a_call_without_a_body_takes_none(app: FastAPI, http: httpx.Client) -> None:
+    without = [call for call in every_call(app) if not call.bodies]
+    assert ("POST", "/v1/catch-up") in {(call.method, call.path) for call in without}
+    for call in without:
+        tries: list[dict[str, Any]] = [
+            {"content": b"{}"},
+            {"content": b"{}", "headers": {"Content-Type": "application/json"}},
+            {"content": iter([b"a=1"])},
+            *(
+                {"content": content, "headers": {"Content-Type": media}}
+                for media in (FORM, "text/plain", "multipart/form-data; boundary=x")
+                for content in (b"", b"a=1")
+            ),
+        ]
+        for sent in tries:
+            refused = http.request(call.method, call.url, **sent)
+            assert (refused.status_code, code_of(refused)) == (400, "SERVE-703"), (call, sent)
+            assert "takes no body" in refused.text
 
 
 def test_query_parameters_are_those_of_the_document(app: FastAPI, http: httpx.Client) -> None:

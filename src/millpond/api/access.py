@@ -54,8 +54,9 @@ class Access:
 
     Attributes:
         token: A token that may do everything; None if there is none.
-        tokens: The file of all other tokens; None if there is none. Without this and `token`,
-            calls need no token.
+        tokens: The file of all other tokens; None if there is none.
+        jwt: The file that says which JSON Web Tokens are taken; None if none is. Without this,
+            `tokens` and `token`, calls need no token.
         hosts: The names under which the server is reached, besides the loopback names and the
             address a connection comes to.
         origins: The origins whose pages may call the server, besides its own.
@@ -65,11 +66,12 @@ class Access:
     hosts: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
     tokens: Path | None = None
+    jwt: Path | None = None
 
     @property
     def needs_token(self) -> bool:
         """Whether a call needs a token."""
-        return bool(self.token or self.tokens)
+        return bool(self.token or self.tokens or self.jwt)
 
     @classmethod
     def of(
@@ -78,6 +80,7 @@ class Access:
         hosts: Iterable[str] = (),
         origins: Iterable[str] = (),
         tokens: Path | None = None,
+        jwt: Path | None = None,
     ) -> Access:
         """Access by names and origins as people write them.
 
@@ -85,7 +88,7 @@ class Access:
             MillpondError: SERVE-712, a name is not a host name or an origin not an origin.
         """
         named = frozenset(_check_host(host) for host in hosts)
-        return cls(token or None, named, frozenset(map(_check_origin, origins)), tokens)
+        return cls(token or None, named, frozenset(map(_check_origin, origins)), tokens, jwt)
 
 
 class HostGate:

@@ -101,4 +101,4 @@ def create_app(
 def _open_book(access: Access) -> TokenBook:
     """The tokens a server knows."""
     single = TokenEntry(EVERYBODY, hash_token(access.token)) if access.token else None
-    return TokenBook(access.tokens, single)
+    return TokenBook(access.tokens, single, access.jwt)

@@ -111,8 +111,8 @@ async def _check_documented(request: Request, path: str) -> None:
     """Refuses a call that is not made as the document says.
 
     Raises:
-        MillpondError: SERVE-703 for a query parameter, or half of a surrogate pair in the body;
-            SERVE-708 for a media type.
+        MillpondError: SERVE-703 for a query parameter, half of a surrogate pair in the body, or a
+            body where none is taken; SERVE-708 for a media type.
     """
     method = "get" if request.method == "HEAD" else request.method.lower()
     call = request.app.openapi()["paths"][path][method]
@@ -128,6 +128,26 @@ async def _check_documented(request: Request, path: str) -> None:
                 )
     if "requestBody" in call:
         await _check_body(request, list(call["requestBody"]["content"]))
+    else:
+        _refuse_body(request)
+
+
+def _refuse_body(request: Request) -> None:
+    """Refuses what a call that takes no body is sent; a page's form has a media type of its own."""
+    media = media_type(request)
+    length = request.headers.get("content-length", "0")
+    if media in ("", "application/json") and length == "0" and not _is_chunked(request):
+        return
+    raise MillpondError(
+        "SERVE-703",
+        "the call takes no body",
+        detail=f'The request has one, or says that it would come as "{media}".' if media else None,
+        hint="Send none, and no header Content-Type.",
+    )
+
+
+def _is_chunked(request: Request) -> bool:
+    return "transfer-encoding" in request.headers
 
 
 async def _check_body(request: Request, taken: list[str]) -> None:

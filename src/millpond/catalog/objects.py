@@ -10,8 +10,9 @@ from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
 #: What a stream has segments of: its elements, the rows it rejected, and counts of the elements it
-#: shed. The last two have pseudo-streams, named by the stream's name and these suffixes.
-DATA, REJECTS, SHED = "data", "rejects", "shed"
+#: shed. The last two have pseudo-streams, named by the stream's name and these suffixes. The change
+#: log of a query with a budget also has the regions that wait to be looked at.
+DATA, REJECTS, SHED, WAITING = "data", "rejects", "shed", "waiting"
 SUFFIXES = {REJECTS: "$rejects", SHED: "$shed"}
 
 

@@ -16,6 +16,8 @@ from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
+from millpond.model.names import LONGEST_NAME, find_fault_of_line
+
 
 class Scope(Enum):
     """The kinds of things that have options."""
@@ -242,19 +244,23 @@ def _anything(value: Any) -> Any:
     return value
 
 
-#: The most characters of an owner or of one tag, and of a comment.
-_NAME_LENGTH, _COMMENT_LENGTH = 200, 10_000
+#: The most characters of a comment.
+_COMMENT_LENGTH = 10_000
 
 
 def _owner(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _NAME_LENGTH:
+    if not isinstance(value, str):
         raise ValueError
+    if fault := find_fault_of_line(value):
+        raise ValueError(fault.rstrip("."))
     return value.strip()
 
 
 def _comment(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _COMMENT_LENGTH:
         raise ValueError
+    if fault := find_fault_of_line(value.translate({10: " ", 9: " "}), _COMMENT_LENGTH):
+        raise ValueError(fault.rstrip("."))
     return value
 
 
@@ -267,8 +273,10 @@ def _tags(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError
     tags = sorted({tag.strip().lower() for tag in value.split(",")} - {""})
-    if any(len(tag) > _NAME_LENGTH for tag in tags) or len(tags) > 100:
+    if any(len(tag) > LONGEST_NAME for tag in tags) or len(tags) > 100:
         raise ValueError("At most 100 tags of 200 characters each")
+    if fault := next(filter(None, map(find_fault_of_line, tags)), None):
+        raise ValueError(fault.rstrip("."))
     return ", ".join(tags)
 
 

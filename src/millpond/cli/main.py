@@ -157,6 +157,14 @@ def serve(
             help="The file of the tokens of people and programs; see millpond token.",
         ),
     ] = None,
+    jwt: Annotated[
+        Path | None,
+        typer.Option(
+            "--jwt",
+            metavar="FILE",
+            help="The file that says which JSON Web Tokens of an identity provider are taken.",
+        ),
+    ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -233,6 +241,7 @@ def serve(
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
     from millpond.api.rights.audit import write_audit_to
+    from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
@@ -242,11 +251,13 @@ def serve(
         _note(f"the token is in {kept_token.token_file()}")
     if tokens is not None:
         read_entries(tokens)  # raises what is wrong with the file
+    if jwt is not None:
+        read_jwt_settings(jwt)
     _use_secrets(secrets)
     transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
     if audit_log is not None:
         write_audit_to(audit_log)
-    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens)
+    access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens, jwt)
     listener = server.bind(host, port)
     if insecure:
         _note(f"whoever reaches {host} can read and write")

@@ -72,7 +72,8 @@ def add(
 ) -> None:
     """Makes a token and prints it, this once: the file keeps its hash."""
     from millpond.api.rights.caller import Caller
-    from millpond.api.rights.token_file import add_token, make_caller
+    from millpond.api.rights.make_caller import make_caller
+    from millpond.api.rights.token_file import add_token
 
     given = {
         "queries": max_queries,

@@ -19,14 +19,17 @@ _UNITS = {
     "second": 1_000_000,
     "minute": 60_000_000,
 }
-_BUDGET = re.compile(r"\s*(\d{1,15})\s*([a-z]+)\s*", re.IGNORECASE)
+_BUDGET = re.compile(r"\s*(\d{1,15}(?:\.\d{1,3})?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A budget in probes, or in microseconds; one of the two is set."""
+    """A budget in probes, or in microseconds; one of the two is set.
 
-    probes: int | None = None
+    Of a followed query it is for each element that arrives, and may be a fraction of a probe.
+    """
+
+    probes: float | None = None
     microseconds: int | None = None
 
     def __str__(self) -> str:
@@ -36,29 +39,40 @@ class Budget:
         ('5000 probes', '20 ms')
         """
         if self.probes is not None:
-            return f"{self.probes} probes"
+            return f"{self.probes:.3f}".rstrip("0").rstrip(".") + " probes"
         length = self.microseconds or 0
         return f"{length} us" if length % 1_000 else f"{length // 1_000} ms"
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(text: str, fractions: bool = False) -> Budget:
     """Read a budget's text.
+
+    Args:
+        text: The text.
+        fractions: Whether it may be a fraction of a probe: of a budget for each element that comes.
 
     Raises:
         ValueError: the text is no budget, or its budget is too small for one probe; the message is
             a sentence.
 
     >>> parse_budget("5000 probes"), parse_budget("1 second")
-    (Budget(probes=5000, microseconds=None), Budget(probes=None, microseconds=1000000))
+    (Budget(probes=5000.0, microseconds=None), Budget(probes=None, microseconds=1000000))
+    >>> parse_budget("0.25 probes", fractions=True)
+    Budget(probes=0.25, microseconds=None)
     """
     found = _BUDGET.fullmatch(text)
     unit = found[2].lower() if found else ""
     if found and unit in ("probe", "probes"):
-        budget = Budget(probes=int(found[1]))
-    elif found and (size := _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))):
+        budget = Budget(probes=float(found[1]))
+    elif (
+        found
+        and "." not in found[1]
+        and (size := _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
+    ):
         budget = Budget(microseconds=int(found[1]) * size)
     else:
         raise ValueError("Write a number and probes, ms or seconds, for example 5000 probes")
-    if not (budget.probes or budget.microseconds):
+    is_whole = budget.probes is None or budget.probes == int(budget.probes)
+    if not (budget.probes or budget.microseconds) or not (fractions or is_whole):
         raise ValueError("A budget is enough for one probe at least")
     return budget

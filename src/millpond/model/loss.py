@@ -24,6 +24,7 @@ class Cause(StrEnum):
     SHED = "shed"
     SAMPLED = "sampled"
     SHORTENED = "shortened"
+    BUDGET = "budget"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Loss:
         stream: The stream's name.
         cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost),
             'shed' (the stream sheds when there is too much to do), 'sampled' (the query tolerates
-            a sample) or 'shortened' (it tolerates a shorter window).
+            a sample), 'shortened' (it tolerates a shorter window) or 'budget' (the query has not
+            looked at them within its budget, or not yet).
         since: The first instant of which elements may be missing, in microseconds since 1970 UTC;
             None: from the beginning on.
         upto: The last such instant.
@@ -72,6 +74,7 @@ class Loss:
             Cause.SHED: f"{'was' if one else 'were'} shed",
             Cause.SAMPLED: f"were sampled: {self.kept or 0:g} % of them were read",
             Cause.SHORTENED: "were not read, because the window was shortened",
+            Cause.BUDGET: f"{'was' if one else 'were'} in part not looked at within the budget",
         }[self.cause]
         bound = ""
         if self.missing is not None:

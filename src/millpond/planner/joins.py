@@ -213,7 +213,14 @@ def _one_source(resolved: list[Resolution | None], scope: SelectScope) -> Source
 
 
 def write_joined_sql(tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]) -> str:
-    """Write the query's SQL over the joined slice.
+    """Write the query's SQL over the joined slice (`make_joined_tree`)."""
+    return to_duckdb(make_joined_tree(tree, literals, leaves))
+
+
+def make_joined_tree(
+    tree: exp.Expr, literals: Mapping[int, str], leaves: frozenset[str]
+) -> exp.Select:
+    """Copy the query so that it reads the joined slice.
 
     Row i of the tables of all `leaves` together is row i of the joined slice, so the tables are
     joined by position, and the conditions of their ONs move to WHERE.
@@ -239,4 +246,4 @@ def write_joined_sql(tree: exp.Expr, literals: Mapping[int, str], leaves: frozen
             join.set("kind", "CROSS")
     if conditions:
         select.set("where", exp.Where(this=exp.and_(*conditions, copy=False)))
-    return to_duckdb(select)
+    return select

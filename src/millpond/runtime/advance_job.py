@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millpond.engine.eddy.routing import Account
+from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
@@ -57,6 +58,8 @@ class Sink:
         accounts: The driver's accounts of the eddy's modules.
         has_begun: Whether changes were delivered already, so that the answer at the position was
             computed once.
+        look: Of a query with a budget: what it looks at, in place of the plan.
+        waiting: The file of the regions that wait to be looked at, and its checksum.
     """
 
     stream_id: int
@@ -68,6 +71,8 @@ class Sink:
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
     has_begun: bool = False
+    look: Look | None = None
+    waiting: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class AdvanceResult:
             value and not an exception, because other derivations of the job may have succeeded.
         reached: For each stream whose answer could not be computed at the position: the last
             instant that is done, without changes where there is no answer yet.
+        unchanged: Of the queries with a budget, those of which nothing else waits than before.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -118,4 +124,5 @@ class AdvanceResult:
     built: tuple[BuiltSegment, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
     reached: Mapping[int, int] = field(default_factory=dict)
+    unchanged: frozenset[int] = frozenset()
     unwritten: MillpondError | None = None

@@ -29,6 +29,7 @@ from millpond.runtime.batch_tasks import (
     write_segment,
 )
 from millpond.runtime.dataflow_cache import LateStart, put_dataflow, start_late, take_dataflow
+from millpond.runtime.look_task import LookJob
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
@@ -37,6 +38,8 @@ from millpond.state.version import DATA
 
 def advance(job: AdvanceJob) -> AdvanceResult:
     """Advance a job's derivations and write their new changes."""
+    if job.sinks and job.sinks[0].look is not None:
+        return _look(job)
     try:
         held = take_dataflow(job)
         held.flow.purge(_purge_intervals(job))
@@ -86,6 +89,27 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
     return AdvanceResult(tuple(built), failures, reached)
+
+
+def _look(job: AdvanceJob) -> AdvanceResult:
+    """Look at the most promising part, for queries with a budget."""
+    looks = LookJob(job)
+    try:
+        found, waiting, unchanged = looks.run()
+        logged = [
+            (sink, part)
+            for sink, changes in found
+            for part in _parts(sink, _elements_of(sink, changes))
+        ]
+        built = (*_logs(job.store, logged), *waiting)
+    except MillpondError as error:
+        if error.code == "STORE-603":
+            return AdvanceResult(unwritten=error)
+        return AdvanceResult(failures={sink.stream_id: error for sink in job.sinks})
+    except Exception as error:
+        reason = to_millpond_error(error)
+        return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
+    return AdvanceResult(built, looks.failures, unchanged=unchanged)
 
 
 def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:

@@ -313,7 +313,9 @@ class StatementResult:
 def report(statement: str, name: str, what: str) -> StatementResult:
     """Make the result of a statement that has only a message: what it did, to which object."""
     kind = statement.split()[-1]
-    subject = f"{kind} {name}" if kind in ("stream", "relation", "query", "summary") else name
+    subject = (
+        f"{kind} {name}" if kind in ("stream", "relation", "query", "summary", "sink") else name
+    )
     return StatementResult(statement, name, message=f"{subject}: {what}")
 
 

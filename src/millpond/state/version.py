@@ -26,6 +26,7 @@ from millpond.catalog.objects import (
     SUFFIXES,
     SYSTEM_ACTIONS,
     SYSTEM_STREAMS,
+    WAITING,
     Definition,
     FunctionDef,
     QueryDef,
@@ -39,7 +40,7 @@ from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
 from millpond.state.join_state import Joins
 
-__all__ = ["DATA", "REJECTS", "SHED"]  # the kinds of segments, which the catalog names
+__all__ = ["DATA", "REJECTS", "SHED", "WAITING"]  # the kinds of segments, which the catalog names
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class SegmentRef:
     Attributes:
         id: Given by the commit that adds the segment; 0 before.
         stream_id: The stream it belongs to.
-        kind: 'data', 'rejects' or 'shed'.
+        kind: 'data', 'rejects', 'shed' or 'waiting'.
         epoch: The epoch in which its (youngest) elements arrived; 0 in an `EpochChange` stands for
             the epoch being committed.
         level: Its level in the segment tree; 0 for a segment that is not a merge of others.
@@ -170,6 +171,7 @@ class StreamState:
     data: tuple[SegmentRef, ...] = ()
     rejects: tuple[SegmentRef, ...] = ()
     shed: tuple[SegmentRef, ...] = ()
+    waiting: tuple[SegmentRef, ...] = ()
     clock: StreamClock = StreamClock()
     slots: IdMap[SlotRef] = field(default_factory=IdMap)
     slot_keys: BucketMap[bytes, int] = field(default_factory=BucketMap)
@@ -186,7 +188,9 @@ class StreamState:
             return replace(self, data=segments)
         if kind == REJECTS:
             return replace(self, rejects=segments)
-        return replace(self, shed=segments)
+        if kind == SHED:
+            return replace(self, shed=segments)
+        return replace(self, waiting=segments)
 
 
 _NOTHING = StreamState()

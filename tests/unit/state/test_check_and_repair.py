@@ -18,6 +18,7 @@ CREATE STREAM s (ts TIMESTAMP, n BIGINT) TIMESTAMP BY ts;
 CREATE RELATION names (n BIGINT, name STRING);
 INSERT INTO names VALUES (1, 'one');
 CREATE QUERY q AS SELECT n FROM s WHERE n > 0;
+CREATE SUMMARY sn ON s (n) WITH GRANULARITY INTERVAL 1 SECOND AND COLLAPSE (2, 3) MEMORY '64 KB';
 CREATE QUERY twice AS SELECT a.n FROM s [RANGE 1 DAY] a, s [RANGE 1 DAY] b WHERE a.n = b.n;
 """
 
@@ -65,7 +66,9 @@ def test_a_whole_store_is_whole_and_checking_changes_nothing(store):
     assert contents(store) == before
 
 
-@pytest.mark.parametrize("place", ["segments", "relations", "matches", "runs", "pairs"])
+@pytest.mark.parametrize(
+    "place", ["segments", "relations", "matches", "runs", "pairs", "summaries"]
+)
 def test_a_changed_file_is_found_by_its_checksum(store, place):
     flip(sorted((store / place).iterdir())[0])
     assert damaged(store) == {place: 1}
@@ -214,3 +217,13 @@ def test_set_aside_is_cleaned_on_request(store):
     assert "removes what is not needed" in run("check", store).stdout
     assert run("check", store, "--clean").returncode == 0
     assert not [file for file in (store / "set_aside").rglob("*") if file.is_file()]
+
+
+def test_a_damaged_summary_is_made_again_by_a_repair(store, tmp_path):
+    flip(sorted((store / "summaries").iterdir())[0])
+    done = repair_store(store, tmp_path / "new")
+    assert not done.lost
+    with open_local(tmp_path / "new") as pond:
+        found = pond.execute("SELECT SUMMARY(sn).ESTIMATE.TOTAL() AS total FROM s LIMIT 1")
+        assert found[0].answer.rows() == [(2.0,)]
+    assert check_store(tmp_path / "new").is_whole

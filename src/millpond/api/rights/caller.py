@@ -58,6 +58,7 @@ class Caller:
         streams: The streams and relations the caller is granted, by name; a `*` at the end of a
             name stands for any rest.
         quotas: What the caller may use.
+        ends_at: When the token ends, in seconds since 1970 UTC, if the token itself says it.
     """
 
     id: str
@@ -65,6 +66,7 @@ class Caller:
     role: Role
     streams: tuple[str, ...] = ()
     quotas: Quotas = Quotas()
+    ends_at: float | None = None
 
     @property
     def is_admin(self) -> bool:

@@ -18,12 +18,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from millpond.api.rights.caller import Caller, Quotas, Role
-from millpond.catalog.options import OPTIONS
+from millpond.api.rights.caller import Caller
+from millpond.api.rights.jwt_tokens import JWT_MARK, JwtSettings, read_jwt_settings
+from millpond.api.rights.make_caller import make_caller
 from millpond.errors import MillpondError
 
 log = logging.getLogger("millpond.api")
@@ -74,26 +75,6 @@ class TokenEntry:
             str(body["id"]), body["owner"], body["role"], body["streams"], **body["quotas"]
         )
         return TokenEntry(caller, body["sha256"], None if expires_at is None else float(expires_at))
-
-
-def make_caller(id: str, owner: str, role: str, streams: list[str], **quotas: Any) -> Caller:
-    """A caller by words as people write them. Raises ValueError with what is wrong."""
-    words = {r.word: r for r in Role}
-    if role not in words:
-        raise ValueError(f'There is no role "{role}". There are: {", ".join(words)}')
-    check_owner = OPTIONS["owner"].values.check
-    if not (isinstance(owner, str) and check_owner(owner)):
-        raise ValueError("An owner has a name of at most 200 characters")
-    if any(not isinstance(s, str) or not s or "*" in s[:-1] for s in streams):
-        raise ValueError("A stream is a name, with a * at its end for any rest")
-    known = {field.name for field in fields(Quotas)}
-    for name, value in quotas.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name not in known or not is_number or not 0 < value < 2**53:
-            raise ValueError(f'The quota "{name}" cannot be {value!r}')
-    return Caller(
-        id, OPTIONS["owner"].values.check(owner), words[role], tuple(streams), Quotas(**quotas)
-    )
 
 
 def read_entries(path: Path) -> list[TokenEntry]:
@@ -178,7 +159,7 @@ def hash_token(token: str) -> str:
 
 
 class TokenBook:
-    """The tokens of a server: those of its file, and its one token if it has one.
+    """The tokens of a server: those of its file, its one token, and JSON Web Tokens.
 
     Safe to use from any thread.
     """
@@ -187,6 +168,7 @@ class TokenBook:
         self,
         path: Path | None = None,
         single: TokenEntry | None = None,
+        jwt: Path | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = path
@@ -194,7 +176,10 @@ class TokenBook:
         self._now = now
         self._lock = threading.Lock()
         self._entries: dict[str, TokenEntry] = {}
+        self._jwt_path = jwt
+        self._jwt: JwtSettings | None = None
         self._seen: object = None
+        self._jwt_seen: object = None
         self._looked_at = -LOOK_SECONDS
         self._read(time.monotonic())
 
@@ -205,6 +190,8 @@ class TokenBook:
         entry = self._current().get(id)
         if id and entry is None:  # it may have been added a moment ago
             entry = self._current(max_age=0.0).get(id)
+        if not id and self._jwt is not None and token.count(".") == 2:
+            return self._jwt.find(token)
         given = hash_token(token)
         for known in (entry, self._single):
             if known is not None and hmac.compare_digest(given, known.hash):
@@ -216,6 +203,8 @@ class TokenBook:
         if self._single is not None and caller == self._single.caller:
             return True
         entry = self._current().get(caller.id)
+        if caller.id.startswith(JWT_MARK):
+            return self._jwt is not None and self._now() < (caller.ends_at or 0.0)
         return entry is not None and entry.caller == caller and self._is_alive(entry)
 
     def _is_alive(self, entry: TokenEntry) -> bool:
@@ -229,20 +218,28 @@ class TokenBook:
             return self._entries
 
     def _read(self, now: float) -> None:
-        """Read the file if it is another than the one read before."""
+        """Read the files that are others than the ones read before."""
         self._looked_at = now
-        if self._path is None:
-            return
-        try:
-            about = self._path.lstat()
-            seen: object = (about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode)
-        except OSError as error:
-            seen = error.errno
-        if seen == self._seen:
-            return
-        self._seen = seen
-        try:
-            self._entries = {e.caller.id: e for e in read_entries(self._path)}
-        except MillpondError as error:
-            log.error("nobody is let in: %s", error)
-            self._entries = {}
+        if self._path is not None and (seen := _look_at(self._path)) != self._seen:
+            self._seen = seen
+            try:
+                self._entries = {e.caller.id: e for e in read_entries(self._path)}
+            except MillpondError as error:
+                log.error("nobody is let in by a token: %s", error)
+                self._entries = {}
+        if self._jwt_path is not None and (seen := _look_at(self._jwt_path)) != self._jwt_seen:
+            self._jwt_seen = seen
+            try:
+                self._jwt = read_jwt_settings(self._jwt_path)
+            except MillpondError as error:
+                log.error("nobody is let in by a JSON Web Token: %s", error)
+                self._jwt = None
+
+
+def _look_at(path: Path) -> object:
+    """What is another once a file has been replaced or changed."""
+    try:
+        about = path.stat()
+    except OSError as error:
+        return error.errno
+    return about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode

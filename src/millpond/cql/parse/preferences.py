@@ -27,7 +27,7 @@ class PreferenceParser(FromParser):
             self.expect("FACTOR", hint="Write FADE FACTOR 0.8.")
             fade = self._fade_factor()
         if self.accept("BUDGET"):
-            budget = self.budget()
+            budget = self.budget(fractions=True)
         node = Preference(order=order, this=value, fade=fade, budget=budget)
         place(node, self.since(start))
         if not isinstance(query, exp.Select):
@@ -53,10 +53,10 @@ class PreferenceParser(FromParser):
             )
         return fade
 
-    def budget(self) -> Budget:
+    def budget(self, fractions: bool = False) -> Budget:
         """Read a budget's text behind BUDGET."""
         text, span = self.string("a budget")
         try:
-            return parse_budget(text)
+            return parse_budget(text, fractions)
         except ValueError as error:
             raise self.fault(f"'{text[:40]}' is no budget", hint=f"{error}.", span=span) from None

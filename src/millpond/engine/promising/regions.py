@@ -107,7 +107,7 @@ def rank_regions(
     Raises:
         MillpondError: POND-404, a priority is no number, or a weight is negative.
     """
-    _check(priority, order)
+    check_priorities(priority, order)
     # What is old is less promising, whichever end of the order that is.
     faded = priority * (1 / fade if order == "asc" else fade) ** (granularity - 1.0)[:, None]
     starts, ends = edges[:-1], edges[1:]
@@ -138,7 +138,8 @@ def rank_regions(
     return likely, list_rest
 
 
-def _check(priority: Estimates, order: str) -> None:
+def check_priorities(priority: Estimates, order: str) -> None:
+    """Check that priorities are numbers, and that weights are weights. Raises POND-404."""
     if np.isnan(priority).any():
         raise MillpondError(
             "POND-404",

@@ -52,6 +52,7 @@ class ValueIndex:
         low: The window's first instant.
         high: Its last instant.
         before: Only elements with a smaller arrival number are seen.
+        with_nulls: Whether elements with NULL are elements of one more value, with the key 0.
     """
 
     views: Sequence[IndexedView]
@@ -60,18 +61,22 @@ class ValueIndex:
     low: int
     high: int
     before: int
+    with_nulls: bool = False
 
     @cached_property
     def runs(self) -> list[SortedRun]:
         """The segments' elements sorted by (value, time); without NULL."""
         assert self.axis is not None
-        name = f"{self.column} ({self.axis.value})"
+        name = f"{self.column} ({self.axis.value}){' or NULL' * self.with_nulls}"
         return [view.get_run(name, lambda view=view: self._arrange(view)) for view in self.views]
 
     def _arrange(self, view: IndexedView) -> SortedRun:
         assert self.axis is not None
         coded = code_column(view.table[self.column], self.axis)
         keys = mix_numbers(np.ascontiguousarray(coded.numbers))
+        if self.with_nulls and coded.nulls is not None:
+            keys[coded.nulls] = 0
+            return build(keys, np.ascontiguousarray(view.ts))
         return build(keys, np.ascontiguousarray(view.ts), coded.nulls)
 
     @cached_property
@@ -112,7 +117,7 @@ class ValueIndex:
 
     def stretches(self, keys: Keys, since: Numbers, upto: Numbers) -> list[tuple[Numbers, Numbers]]:
         """Where elements of a key with since ≤ timestamp < upto lie in each run: from, to."""
-        since = np.maximum(since, self.low)
+        keys, since = np.ascontiguousarray(keys), np.maximum(since, self.low)
         upto = np.minimum(upto, self.high + 1)
         found = []
         for run in self.runs:

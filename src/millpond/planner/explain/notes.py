@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.print.printer import print_name
@@ -20,6 +20,19 @@ def find_notes(bound: BoundQuery, find: Find) -> list[str]:
     """Find the notes about a bound query, for the user who registers or explains it."""
     found = [*_find_arrival_windows(bound, find), *_find_inner_streams(bound, find)]
     return list(dict.fromkeys(found))
+
+
+def find_silences(streams: Iterable[StreamDef]) -> list[str]:
+    """Find the streams whose last changes wait for a next element that may never come."""
+    return [
+        f"{stream.name} is pushed and has no IDLE AFTER: the changes of its last instant are given "
+        "when a later element or a HEARTBEAT comes"
+        for stream in streams
+        if stream.source is None
+        and stream.derived is None
+        and stream.timestamp_by is not None
+        and stream.idle_after is None
+    ]
 
 
 def _find_arrival_windows(bound: BoundQuery, find: Find) -> Iterator[str]:

@@ -7,7 +7,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.catalog.objects import RelationDef, StreamDef
@@ -20,7 +20,8 @@ from millpond.runtime.advance_job import (
 )
 from millpond.service.changes.derivations import Derivation
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.version import SegmentRef, StreamClock, Version
+from millpond.service.queries.weights import weight_of
+from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
 #: Elements a round feeds a group at most, about: it bounds the memory of a task.
 STEP_ROWS = 500_000
@@ -99,7 +100,7 @@ class AdvanceJobs:
         position = max(item.clock.position for item in members)
         since: dict[str, int | None] = {}
         for item in members:
-            for name, at in item.derivation.plan.reach(position).items():
+            for name, at in item.derivation.reach(position).items():
                 before = since.get(name, at)
                 since[name] = None if at is None or before is None else min(at, before)
         streams: dict[str, tuple[SegmentFile, ...]] = {}
@@ -136,6 +137,17 @@ class AdvanceJobs:
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
         derivation, has_begun = item.derivation, item.clock.next_seq > 0
         stream = derivation.stream
+        if derivation.look is not None:
+            query = version.query_of(stream)
+            weight = weight_of(query) if query is not None else 1.0
+            waiting = version.segments(stream.id, WAITING)
+            return Sink(
+                stream.id,
+                derivation.plan,
+                None,
+                look=replace(derivation.look, weight=weight),
+                waiting=(waiting[0].path, waiting[0].checksum) if waiting else None,
+            )
         if stream.is_change_log:
             return Sink(stream.id, derivation.plan, None, has_begun=has_begun)
         stem, upto, slots = self._stems.snapshot(version, stream.id)
@@ -189,5 +201,5 @@ def _label(members: list[Runnable]) -> str:
     """
     first = members[0].derivation
     part = first.id if len(members) == _GROUP else 0
-    reads = (sorted(first.streams), sorted(first.relations), first.eager_expiration, part)
+    reads = (*map(sorted, first.sharing_key[:2]), *first.sharing_key[2:], part)
     return hashlib.blake2b(repr(reads).encode(), digest_size=8).hexdigest()

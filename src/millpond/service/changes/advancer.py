@@ -44,7 +44,7 @@ from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import SegmentRef, StreamClock, Version
+from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
 log = logging.getLogger("millpond.advancer")
 
@@ -385,6 +385,7 @@ class Advancer:
             segments: list[SegmentRef] = []
             matches = []
             clocks: dict[int, StreamClock] = {}
+            outdated: list[int] = []
             for members, job, result in gained:
                 if self._is_overtaken(now, members, job):
                     overtaken.append(job)
@@ -398,6 +399,8 @@ class Advancer:
                         clocks[id] = replace(
                             now.clock(id), heartbeat=upto + 1, relations_epoch=job.now
                         )
+                        if id not in result.unchanged:
+                            outdated += [s.id for s in now.segments(id, WAITING)]
                 for piece in result.built:
                     clock = clocks.get(piece.stream_id)
                     if clock is None:
@@ -406,12 +409,16 @@ class Advancer:
                         owner = new_segment_id(len(segments))
                         matches.append(match_ref(owner, 0, piece.upto, piece.matches))
                     segments.append(segment_ref(piece, ((0, clock.next_seq),)))
+                    if piece.kind == WAITING:
+                        continue
                     clocks[piece.stream_id] = replace(
                         clock,
                         high=max(piece.max_ts, clock.high or piece.max_ts),
                         next_seq=clock.next_seq + piece.file.rows,
                     )
-            return EpochChange(kind="advance", segments=segments, matches=matches, clocks=clocks)
+            return EpochChange(
+                kind="advance", segments=segments, matches=matches, clocks=clocks, expired=outdated
+            )
 
         try:
             after = self._log.commit(change)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.model.loss import Loss, merge_losses
+from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.reduced import reduction_losses
@@ -31,7 +31,7 @@ from millpond.service.events import Events
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_file import global_seq, open_segment
-from millpond.state.version import SegmentRef, Version
+from millpond.state.version import WAITING, SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
 PAGE = 10_000
@@ -116,7 +116,7 @@ class ChangeReader:
             stamp = pa.field("__ts", pa.int64())
             derivation = self._derivations.find_of(version, stream)
             declared = stream.schema.to_arrow()
-            planned = declared if derivation is None else derivation.plan.schema
+            planned = declared if derivation is None else derivation.schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:
@@ -136,12 +136,14 @@ class ChangeReader:
         since = version.clock(stream.id).kept_from
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
-        lost = self._losses.find(version, stream, since, upto)
+        found = list(self._losses.find(version, stream, since, upto))
         derivation = self._derivations.of(version, stream)
-        if derivation.reduced is None:
-            return lost
-        own = reduction_losses(derivation.reduced, upto)
-        return merge_losses([*lost, *own])
+        if derivation.reduced is not None:
+            found += reduction_losses(derivation.reduced, upto)
+        if derivation.look is not None and version.segments(stream.id, WAITING):
+            skipped = derivation.look.streams[derivation.look.zoned].stream
+            found.append(Loss(skipped, Cause.BUDGET, None, upto))
+        return merge_losses(found)
 
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""

@@ -14,8 +14,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING, END, LAST
@@ -24,6 +27,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
+from millpond.service.changes.looks import make_look, step_length, with_priority
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
@@ -31,15 +35,16 @@ from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
-from millpond.service.queries.prepared import default_seed, stream_of
+from millpond.service.queries.prepared import seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
+from millpond.synopses.summaries.zones import Grid
 
-#: Ids of streams, ids of relations, and an eager expiration interval.
-SharingKey = tuple[frozenset[int], frozenset[int], int]
+#: Ids of streams, ids of relations, the length of steps with a budget, and an eager interval.
+SharingKey = tuple[frozenset[int], frozenset[int], int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +57,7 @@ class Derivation:
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
+        line: The length of its steps, in microseconds, if it looks at a part only; else 0.
         eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
             derived stream they never wait: its readers wait for its heartbeat.
         reduced: How its query is reduced; None if it is not.
@@ -62,8 +68,10 @@ class Derivation:
     plan: Plan
     streams: frozenset[int]
     relations: frozenset[int]
+    line: int = 0
     eager_expiration: int = 0
     reduced: ReducedQuery | None = None
+    look: Look | None = None
 
     @property
     def sharing_key(self) -> SharingKey:
@@ -72,7 +80,7 @@ class Derivation:
         The eager interval is part of the key. A dataflow is at one instant, so derivations with
         different intervals in one dataflow would all be advanced at the shortest interval.
         """
-        return (self.streams, self.relations, self.eager_expiration)
+        return (self.streams, self.relations, self.line, self.eager_expiration)
 
     @property
     def id(self) -> int:
@@ -89,9 +97,38 @@ class Derivation:
         return bool(self.relations) or not self.stream.is_change_log
 
     @property
+    def schema(self) -> pa.Schema:
+        """The columns of its changes."""
+        found = self.plan.schema
+        return (
+            found
+            if self.look is None
+            else found.append(pa.field(self.look.columns[-1], pa.float64()))
+        )
+
+    def reach(self, at: int) -> dict[str, int | None]:
+        """As `Plan.reach`: also what a look's summaries reach, and what waits."""
+        found = self.plan.reach(at)
+        if self.look is not None:
+            since = (
+                at
+                + 1
+                - max(
+                    Grid.of(s.granularity, s.rate, s.depth).reach + self.line
+                    for s in self.bound.summaries
+                )
+            )
+            found = {name: None if low is None else min(low, since) for name, low in found.items()}
+        return found
+
+    def end_step(self, at: int) -> int:
+        """The last instant of the step that an instant lies in."""
+        return at if not self.line else (at // self.line + 1) * self.line - 1
+
+    @property
     def moves_by_itself(self) -> bool:
         """Whether time alone may bring changes: rows of the answer may expire."""
-        return self.plan.root.pattern is not Pattern.MONOTONIC
+        return self.look is None and self.plan.root.pattern is not Pattern.MONOTONIC
 
 
 class Derivations:
@@ -187,12 +224,13 @@ class Derivations:
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
-        reduced = reduce_changes(bound, query)
+        reduced = None if step_length(bound) else reduce_changes(bound, query)
         if reduced is not None:
             bound = reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
         plan = self._plan(bound, query)
-        return Derivation(stream, bound, plan, *sharing_key, reduced)
+        look = make_look(version, bound) if stream.is_change_log else None
+        return Derivation(stream, bound, plan, *sharing_key, reduced, look)
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -205,7 +243,7 @@ class Derivations:
             if isinstance(found := version.find(leaf.relation), RelationDef)
         )
         patience = self.settings_of(query).eager_expiration if query is not None else 0
-        return (streams, relations, patience)
+        return (streams, relations, step_length(bound) if query is not None else 0, patience)
 
     def settings_of(self, query: QueryDef | None) -> ChangeSettings:
         """How the changes of a query, or of a derived stream, are computed."""
@@ -229,7 +267,7 @@ class Derivations:
             return plan_changes(
                 bound,
                 self._registrar.names,
-                seed=default_seed(bound) if seed is None else int(seed),
+                seed=seed_of(bound) if seed is None else int(seed),
                 strategy=strategy,
                 known=self._statistics.of(version, bound, running),
                 partitions=options.get("partitions"),
@@ -274,7 +312,7 @@ class Derivations:
         derivation = self.find_of(version, stream)
         if derivation is None:
             return [(below, None) for below in self.read_by(version, stream)]
-        found = derivation.plan.reach(at)
+        found = derivation.reach(at)
         return [
             (below, since)
             for name, since in found.items()
@@ -300,7 +338,7 @@ class Derivations:
             if stream.id not in derivation.streams:
                 continue
             position = version.clock(derived.id).position
-            reach = derivation.plan.reach(position).get(stream.name)
+            reach = derivation.reach(position).get(stream.name)
             needed = min(needed, BEGINNING if reach is None else reach)
         return needed
 
@@ -350,6 +388,8 @@ class Derivations:
         nothing_else_comes = upto == LAST or not derivation.streams
         if nothing_else_comes and upto <= position and self.is_corrected(version, derivation):
             return position + 1  # no heartbeat is to be waited for: what is dated back comes now
+        if derivation.line and upto != LAST:
+            return (upto + 1) // derivation.line * derivation.line - 1
         return upto
 
     def final_instant(self, version: Version, reading: ClockReading, bound: BoundQuery) -> int:
@@ -415,22 +455,23 @@ class Derivations:
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
         bound = self._registrar.bind(query.text)
-        reduced = reduce_changes(bound, query)
+        reduced = None if step_length(bound) else reduce_changes(bound, query)
         if reduced is not None:
             bound = reduced.bound
         plan = self._plan(bound, query)
+        look = make_look(version, bound)
         everything = query.options.get("changes") == "from beginning"
         after = BEGINNING - 1 if everything else query.changes_after
         log = StreamDef(
             self._log.next_id(),
             change_log_name(query.id),
-            bound.output,
+            bound.output if look is None else with_priority(bound.output),
             retain_rows=int(option(query, "keep_changes")),
             derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
         )
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
-            self._remember(Derivation(log, bound, plan, *sharing_key, reduced))
+            self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
         return log, self.find_start(version, bound, plan, after)
 
     def create(

@@ -26,6 +26,7 @@ import numpy as np
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
+from millpond.planner.explain.notes import find_silences
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.cursor import OLDEST
@@ -474,14 +475,9 @@ class Feed:
     def _note_silence(self, version: Version) -> None:
         """Note the streams whose last changes wait for a next element that may never come."""
         ids = sorted({id for member in self._members.values() for id in member.streams})
-        for stream in (version.streams[id] for id in ids if id in version.streams):
-            is_pushed = stream.source is None and stream.derived is None
-            if is_pushed and stream.timestamp_by is not None and stream.idle_after is None:
-                text = (
-                    f"{stream.name} is pushed and has no IDLE AFTER: the changes of its last "
-                    "instant are given when a later element or a HEARTBEAT comes"
-                )
-                self._events.append(FeedEvent("note", None, facts={"note": text}))
+        read = [version.streams[id] for id in ids if id in version.streams]
+        for text in find_silences(read):
+            self._events.append(FeedEvent("note", None, facts={"note": text}))
 
 
 def _make_event(member: Member, changes: Changes, row: int, cursor: str) -> FeedEvent:

@@ -192,6 +192,8 @@ class Schedule:
     def _make_runnable(self, version: Version, look: DerivationProgress) -> Runnable:
         derivation, clock = look.derivation, look.clock
         upto = step_end(version, derivation, clock, look.upto)
+        if upto < look.upto:
+            upto = min(derivation.end_step(upto), look.upto)
         return Runnable(derivation, clock, upto, self.complete_upto(version, derivation.stream))
 
     # -- time --------------------------------------------------------------------------------------

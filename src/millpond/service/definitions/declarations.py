@@ -24,6 +24,7 @@ from millpond.cql.tree.statements import (
     SourceClause,
 )
 from millpond.errors import MillpondError, Span
+from millpond.model.names import check_name, find_fault_of_column, find_fault_of_name, name_error
 from millpond.model.schema import (
     ALIASES,
     ARROW_TYPES,
@@ -34,6 +35,7 @@ from millpond.model.schema import (
 )
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.definitions.computed_columns import check_computed_columns
+from millpond.service.definitions.source_numbers import check_source_numbers
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
 
@@ -53,7 +55,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.idle_after,
         statement.retain,
         statement.retain_rows,
-        _source(statement.source),
+        _source(statement.source, statement.text),
         statement.text,
         ahead=statement.ahead,
         overload=_overload(statement),
@@ -139,7 +141,7 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
                 hint=did_you_mean(name, schema.names) or "Declare the column.",
             )
         key.append(field.name)
-    source = _source(statement.source)
+    source = _source(statement.source, statement.text)
     return RelationDef(
         id,
         statement.name,
@@ -154,7 +156,10 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
 def refuse_taken(
     version: Version, statement: CreateStream | CreateRelation | CreateDerived
 ) -> None:
-    """Raise CQL-208 when the name a statement creates is taken."""
+    """Raise CQL-208 when the name a statement creates is taken, CQL-102 when it cannot be one."""
+    if find_fault_of_name(statement.name):
+        place = statement.error("CQL-102", "")
+        check_name(statement.name, place.text, place.span)
     detail = "Streams, relations and queries share one set of names."
     for kind, suffix in SUFFIXES.items():
         if statement.name.lower().endswith(suffix):
@@ -211,6 +216,8 @@ def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
                 span=column.span,
             )
         seen.add(column.name.lower())
+        if fault := find_fault_of_column(column.name):
+            raise name_error("the column name", column.name, fault, text, column.span)
         if column.name.startswith("__"):
             raise MillpondError(
                 "CQL-103",
@@ -248,9 +255,8 @@ def _hint_at_type(type_: str) -> str | None:
     return _INSTEAD_OF_TYPES.get(re.split(r"[^A-Z]", shape)[0])
 
 
-def _source(clause: SourceClause | None) -> SourceDef | None:
-    return (
-        None
-        if clause is None
-        else SourceDef(clause.format.lower(), {k.lower(): v for k, v in clause.options.items()})
-    )
+def _source(clause: SourceClause | None, text: str) -> SourceDef | None:
+    if clause is None:
+        return None
+    check_source_numbers(clause, text)
+    return SourceDef(clause.format.lower(), {k.lower(): v for k, v in clause.options.items()})

@@ -27,6 +27,7 @@ from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.engine.admission.shed import choose_elements, is_chunk_shed, shed_table
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
+from millpond.model.names import LONGEST_KEY, find_fault_of_line
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.runtime.batch_tasks import pack
@@ -113,6 +114,13 @@ class Intake:
         """
         if key is not None:
             check_unicode(key, "the idempotency key", "DATA-501")
+            if fault := find_fault_of_line(key, LONGEST_KEY):
+                raise MillpondError(
+                    "DATA-501",
+                    "the idempotency key cannot be taken",
+                    detail=fault,
+                    hint="Send a short key, a UUID for one.",
+                )
         if stream.derived is not None:
             raise MillpondError(
                 "POND-407",

@@ -22,6 +22,7 @@ from millpond.catalog.objects import (
     StreamDef,
 )
 from millpond.errors import MillpondError, Span
+from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
@@ -126,6 +127,7 @@ class Registrar:
         if not request.name:
             id, name = added.assign_id(version)
         else:
+            check_name(request.name, request.statement, request.name_span)
             id, name = added.next_id(), request.name
         if added.is_taken(version, name):
             raise MillpondError(

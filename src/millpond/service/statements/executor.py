@@ -14,7 +14,7 @@ from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.explain.notes import find_notes
+from millpond.planner.explain.notes import find_notes, find_silences
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
@@ -30,6 +30,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
@@ -218,7 +219,14 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
-        done = f"registered{self._notes(self._components.registrar.bind(definition.text))}"
+        bound = self._components.registrar.bind(definition.text)
+        done = f"registered{self._notes(bound)}"
+        if definition.options.get("follow"):
+            version = self._components.log.version
+            silences = find_silences(
+                {s.id: s for s in (stream_of(version, leaf) for leaf in bound.streams)}.values()
+            )
+            done += "".join(f"; note: {text}" for text in sorted(silences))
         return report("create query", definition.name, done)
 
     def _notes(self, bound: BoundQuery) -> str:

@@ -35,12 +35,17 @@ from millpond.state.store import FORMAT, REFERENCED, lock_store, refuse_other_fo
 
 #: The queries that give the files of each part of a store: (part, SELECT).
 FILES = (
-    ("segments", "SELECT path, checksum FROM segment WHERE kind = 'data'"),
-    ("rejects", "SELECT path, checksum FROM segment WHERE kind <> 'data'"),
+    ("segments", "SELECT path, checksum FROM segment WHERE kind IN ('data', 'waiting')"),
+    ("rejects", "SELECT path, checksum FROM segment WHERE kind IN ('rejects', 'shed')"),
     ("relations", "SELECT path, checksum FROM relation_delta"),
     ("matches", "SELECT path, checksum FROM matches"),
     ("runs", "SELECT path, checksum FROM arrangement"),
     ("pairs", "SELECT path, checksum FROM pairs"),
+    (
+        "summaries",
+        "SELECT body ->> '$.file.path', body ->> '$.file.checksum' FROM definition"
+        " WHERE kind = 'summary' AND body ->> '$.file.path' IS NOT NULL",
+    ),
 )
 
 

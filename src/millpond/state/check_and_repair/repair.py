@@ -34,7 +34,7 @@ from millpond.state.journal.snapshot import take_snapshot
 from millpond.state.store import FORMAT, lock_store, refuse_other_format
 
 #: The directories of files that are computed again, and therefore not copied.
-_CACHES = ("matches", "runs", "pairs", "aggregates")
+_CACHES = ("matches", "runs", "pairs", "summaries", "aggregates")
 
 
 @dataclass
@@ -131,10 +131,13 @@ def _is_sound(database: Path) -> bool:
 
 
 def _forget_caches(path: Path) -> None:
-    """Delete the rows of matches, runs and pairs, which are computed again from the elements."""
+    """Forget matches, runs, pairs and stored summaries: the elements say the same again."""
     with closing(sqlite3.connect(path)) as database, database:
         for table in ("matches", "arrangement", "pairs"):
             database.execute(f"DELETE FROM {table}")
+        database.execute(
+            "UPDATE definition SET body = json_set(body, '$.file', NULL) WHERE kind = 'summary'"
+        )
         cores = database.execute("SELECT id, body FROM join_core").fetchall()
         for id, text in cores:
             body = {**json.loads(text), "upto": 0, "covered": [], "epoch": 0, "since": []}

@@ -23,12 +23,14 @@ from millpond.catalog.objects import (
 )
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
+from millpond.model.names import check_name
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
     DATA,
     REJECTS,
     SHED,
+    WAITING,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -80,7 +82,7 @@ def resolve_change(
 
     Raises:
         StaleChange: the change no longer fits the version.
-        MillpondError: CQL-208, a name is taken.
+        MillpondError: CQL-208, a name is taken; CQL-102, it cannot be a name.
     """
     epoch = version.epoch + 1
     add = tuple(_set_registered_epoch(definition, epoch) for definition in change.add)
@@ -179,9 +181,10 @@ class _FutureDefinitions:
         self.dropped = {definition.id for definition in drop}
 
     def check(self) -> None:
-        """Refuse a name that is taken, a new id that is live, a replacement of an absent id."""
+        """Refuse a name that is taken or cannot be one, a live new id, an absent replaced id."""
         taken: set[str] = set()
         for id, definition in self.added.items():
+            check_name(definition.name)
             folded = definition.name.lower()
             holder = self.version.ids.get(folded)
             if folded in taken or (holder is not None and holder not in self.dropped):
@@ -248,6 +251,8 @@ def _find_leaving_summaries(
     """
     for definition in change.add_summaries:
         held = version.summaries.get(fold_name(definition.name))
+        if held is None:
+            check_name(definition.name)
         if definition.file is not None or (held is not None and held.id == definition.id):
             if held is None or held.id != definition.id:
                 raise StaleChange(f'summary "{definition.name}" is not there any more')
@@ -302,7 +307,7 @@ def _find_leaving_segments(
             leaving[id] = segment
     for definition in drop:
         if isinstance(definition, StreamDef):
-            for kind in (DATA, REJECTS, SHED):
+            for kind in (DATA, REJECTS, SHED, WAITING):
                 leaving.update((s.id, s) for s in version.segments(definition.id, kind))
     return leaving.values()
 

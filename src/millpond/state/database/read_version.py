@@ -29,6 +29,7 @@ from millpond.state.version import (
     DATA,
     REJECTS,
     SHED,
+    WAITING,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -130,7 +131,7 @@ def _states(
     database: Database, segments: list[SegmentRef], numbers: _Numbers
 ) -> dict[int, StreamState]:
     kinds: dict[str, defaultdict[int, list[SegmentRef]]] = {
-        kind: defaultdict(list) for kind in (DATA, REJECTS, SHED)
+        kind: defaultdict(list) for kind in (DATA, REJECTS, SHED, WAITING)
     }
     for segment in segments:
         kinds[segment.kind][segment.stream_id].append(segment)
@@ -153,6 +154,7 @@ def _states(
             data=tuple(kinds[DATA].get(id, ())),
             rejects=tuple(kinds[REJECTS].get(id, ())),
             shed=tuple(kinds[SHED].get(id, ())),
+            waiting=tuple(kinds[WAITING].get(id, ())),
             clock=clocks.get(id, StreamClock()),
             slots=IdMap[SlotRef]().with_changes(slots.get(id, {})),
             slot_keys=BucketMap[bytes, int]().with_changes(
@@ -160,5 +162,5 @@ def _states(
             ),
             next_slot=floors.get(id, 0),
         )
-        for id in {*kinds[DATA], *kinds[REJECTS], *kinds[SHED], *clocks, *slots, *floors}
+        for id in set().union(*kinds.values(), clocks, slots, floors)
     }

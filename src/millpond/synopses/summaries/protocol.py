@@ -91,6 +91,9 @@ class SummaryKind(Protocol):
 def add_rows(cells: Any, to: Numbers, count: int) -> Any:
     """Add rows up as `SummaryKind.collapse`, where adding cells is adding numbers."""
     out = np.zeros((count, cells.shape[1]), np.int64)
-    kept = to >= 0
-    np.add.at(out, to[kept], cells[kept])
+    order = np.argsort(to, kind="stable")
+    order = order[np.searchsorted(to[order], 0) :]
+    if len(order):
+        places, firsts = np.unique(to[order], return_index=True)
+        out[places] = np.add.reduceat(cells[order], firsts, axis=0)
     return out

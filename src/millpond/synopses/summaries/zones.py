@@ -116,19 +116,26 @@ class Zones:
 def adjust_zones(
     kind: SummaryKind, grid: Grid, edges: Numbers, granularity: Numbers, cells: Cells
 ) -> Zones:
-    """Put the lines of G1 together to zones; older cells are zones already."""
+    """Put the lines of G1 together to zones; older cells are zones already.
+
+    All stretches between fixed lines are gone through at once, line by line.
+    """
     newest = np.flatnonzero(granularity == 1)
     starts = np.ones(len(cells), np.bool_)
-    longest = LONGEST * grid.line
-    held = kind.empty(1)
-    none = np.zeros(2, np.int64)
-    for place in newest.tolist():
-        both = kind.collapse(np.concatenate([held, cells[place : place + 1]]), none, 1)
-        fixed = edges[place] % longest == 0 or place == newest[0]
+    fixed = np.flatnonzero(edges[newest] % (LONGEST * grid.line) == 0)
+    fixed = newest[fixed] if len(fixed) and fixed[0] == 0 else np.append(newest[:1], newest[fixed])
+    ends = np.append(fixed[1:], len(cells))
+    held = cells[fixed].copy()
+    for step in range(1, LONGEST):
+        own = np.flatnonzero(fixed + step < ends)
+        if not len(own):
+            break
+        lines, pairs = fixed[own] + step, np.tile(np.arange(len(own)), 2)
         # The line before was the first where confidence was too low: the zone ended behind it.
-        ends = fixed or bool(kind.confidence(held)[0] < LEAST_CONFIDENCE)
-        starts[place] = ends
-        held = cells[place : place + 1] if ends else both
+        unsure = kind.confidence(held[own]) < LEAST_CONFIDENCE
+        both = kind.collapse(np.concatenate([held[own], cells[lines]]), pairs, len(own))
+        starts[lines] = unsure
+        held[own] = np.where(unsure[:, None], cells[lines], both)
     of = np.cumsum(starts) - 1
     joined = kind.collapse(cells, of, int(of[-1]) + 1 if len(of) else 0)
     firsts = np.flatnonzero(starts)

@@ -128,3 +128,19 @@ def test_plans_are_of_texts_and_of_names(pond: Pond) -> None:
     assert by_name.text == by_text.text
     assert by_name.text is not None
     assert (by_name.name, by_text.name) == ("q", None)
+
+
+def test_a_followed_query_over_a_stream_that_may_fall_silent_is_noted(pond: Pond) -> None:
+    noted = run(pond, "CREATE QUERY a WITH (follow = true) AS SELECT x.v FROM s x, s y").message
+    assert noted == (
+        "query a: registered; note: s is pushed and has no IDLE AFTER: the changes of its last "
+        "instant are given when a later element or a HEARTBEAT comes"
+    )
+    assert run(pond, "CREATE QUERY b AS SELECT v FROM s").message == "query b: registered"
+    pond.execute(
+        "CREATE STREAM i (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts IDLE AFTER INTERVAL 1 SECOND;"
+        "CREATE STREAM u (v INTEGER)"
+    )
+    for stream in "iu":
+        made = f"CREATE QUERY of_{stream} WITH (follow = true) AS SELECT v FROM {stream}"
+        assert run(pond, made).message == f"query of_{stream}: registered"

@@ -103,7 +103,7 @@ def spend(budget: Budget, begun: float) -> Iterator[int]:
     it; each step ends before the time is looked at again.
     """
     if budget.probes is not None:
-        yield budget.probes
+        yield int(budget.probes)
         return
     assert budget.microseconds is not None
     step, end = _FIRST_STEP, begun + budget.microseconds / 1e6

@@ -6,20 +6,17 @@ A probe is one element that is looked at: its predicate is applied.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from millpond.engine.joins.keys import Numbers, axis_of
-from millpond.engine.predicates.factors import factorize
+from millpond.engine.promising.look import factors_over
 from millpond.engine.promising.promise import estimate_regions, prioritize
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.scalars.residual_query import Residual
 from millpond.planner.bind.preference import BoundPreference
-from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.service.answers.partial.looking import LookedLeaf, find_matches
 
 
@@ -86,15 +83,9 @@ class SelectionRun:
         looked at.
         """
         keys = self._index.keys
-        own = [
-            conjunct
-            for conjunct in split_conjuncts(self.looked.leaf.predicate)
-            if {c.name for c in conjunct.find_all(exp.Column)} == {column}
-        ]
-        if not own or not len(keys):
+        factors = factors_over(self.looked.leaf.predicate, column, self.looked.stream.schema)
+        if factors is None or not len(keys):
             return np.arange(len(keys))
-        joined = own[0].copy() if len(own) == 1 else exp.and_(*own, copy=True)
-        factors = factorize(cast(exp.Expression, joined), self.looked.stream.schema)
         first = self._index.first_elements()
         table = take_elements(self.looked.views, first, self.looked.stream.schema.names)
         return find_matches(table, factors, self.looked.stream)

@@ -1,0 +1,236 @@
+"""Queries with a budget that are followed: parts of the exact query's results, none twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUMMARIES, rows_of
+
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+
+ITEM = "SUMMARY(si).ESTIMATE.COUNT(item)"
+S_ITEM, T_ITEM = "SUMMARY(si).ESTIMATE.COUNT(s.item)", "SUMMARY(ti).ESTIMATE.COUNT(t.item)"
+#: Followed queries, without their preferences: each row says of which elements it is.
+SELECTIONS = {
+    "desc": ("SELECT ts, item, price FROM s WHERE price > 40 AND item < 30", f"DESC {ITEM}"),
+    "asc": ("SELECT price + 1 AS more, ts FROM s [RANGE 5 SECONDS]", f"ASC {ITEM} FADE FACTOR 0.5"),
+    "weighted": ("SELECT ts, item AS priority FROM s [RANGE 20 SECONDS] WHERE item > 1",
+                 f"WEIGHTED {ITEM} * item"),
+    "sketch of prices": ("SELECT * FROM s [RANGE UNBOUNDED WHERE price > 10]",
+                         "DESC SUMMARY(sp).ESTIMATE.COUNT(price)"),
+}  # fmt: skip
+JOINS = {
+    "both": (
+        "SELECT s.ts, t.ts AS other, s.price, t.name FROM s [RANGE 20 SECONDS],"
+        " t [RANGE 10 SECONDS] WHERE s.item = t.item",
+        f"DESC {S_ITEM} * {T_ITEM} FADE FACTOR 0.8",
+    ),
+    "first": (
+        "SELECT s.item, s.ts, t.ts AS other, name FROM s [RANGE 10 SECONDS], t"
+        " WHERE s.item = t.item AND price > 20 AND name <> 'b'",
+        f"ASC {S_ITEM}",
+    ),
+    "all": ("SELECT t.*, s.* FROM s [RANGE 3 SECONDS], t WHERE s.item = t.item", f"DESC {T_ITEM}"),
+    "band": (
+        "SELECT s.ts, t.ts AS other FROM s [RANGE 30 SECONDS] JOIN t [RANGE 30 SECONDS]"
+        " ON s.item = t.item AND s.ts <= t.ts",
+        f"WEIGHTED {T_ITEM}",
+    ),
+    "now": (
+        "SELECT s.ts, t.ts AS other, s.item FROM s [NOW], t [RANGE 20 SECONDS]"
+        " WHERE s.item = t.item",
+        f"DESC {T_ITEM}",
+    ),
+}
+QUERIES = {**SELECTIONS, **JOINS}
+END = ";".join(f"HEARTBEAT {name} AT TIMESTAMP '1970-01-01 00:00:40'" for name in "st")
+LAST = 39_999_999
+
+
+def texts(budget: str) -> dict[str, str]:
+    return {
+        name: f"{text} WITH PREFERENCE {preference} BUDGET '{budget}'"
+        for name, (text, preference) in QUERIES.items()
+    }
+
+
+def follow(pond: Pond, budget: str, with_exact: bool = True) -> None:
+    for name, text in texts(budget).items():
+        pond.register(text, name.replace(" ", "_"), changes="from beginning")
+        pond.query(name.replace(" ", "_")).fetch()
+        if with_exact:
+            pond.register(
+                f"ISTREAM ({QUERIES[name][0]})", f"exact_{name.replace(' ', '_')}",
+                changes="from beginning",
+            )  # fmt: skip
+
+
+def batches(seed: int, count: int, cuts: Sequence[float]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of both streams in pushes that end at some shares of the time."""
+    for part, (low, high) in itertools.product((0,), zip([0.0, *cuts], [*cuts, 1.0], strict=True)):
+        del part
+        for name, rows in zip("st", rows_of(seed, count, 30), strict=True):
+            rows = rows.sort_by("ts")
+            places = [int(rows.num_rows * share) for share in (low, high)]
+            yield name, rows.slice(places[0], places[1] - places[0])
+
+
+def results(pond: Pond, name: str) -> list[tuple[Any, ...]]:
+    """All results of a followed query: instant, row and priority."""
+    found = read_all(pond, name)
+    assert all(sign == "+" for _, _, sign, *_ in found)
+    return [(at, *row) for _, at, _, *row in found]
+
+
+def read_all(pond: Pond, name: str) -> list[tuple[Any, ...]]:
+    """All changes of a query, however long they take."""
+    found = pond.query(name.replace(" ", "_")).fetch()
+    while found.as_of < LAST:
+        found = pond.query(name.replace(" ", "_")).fetch()
+    return found.rows()
+
+
+def read_exact(pond: Pond, name: str) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for _, _, _, *row in read_all(pond, f"exact {name}"))
+
+
+def rows_alone(found: Sequence[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    return Counter(row[1:-1] for row in found)
+
+
+@pytest.fixture
+def ready(pond: Pond) -> Pond:
+    pond.execute(STREAMS + SUMMARIES)
+    return pond
+
+
+def test_with_budget_enough_the_results_are_the_exact_ones(ready: Pond) -> None:
+    follow(ready, "100000 probes")
+    for name, rows in batches(1, 300, (0.3, 0.5)):
+        ready.ingest(name, rows)
+    ready.execute(END)
+    for name in QUERIES:
+        found = rows_alone(results(ready, name))
+        assert found == read_exact(ready, name), name
+        assert ready.query(name.replace(" ", "_")).fetch().exact
+        assert sum(found.values()) > 10, name
+
+
+@pytest.mark.parametrize("budget", ["0.3 probes", "2 probes"])
+def test_every_result_is_an_exact_one_and_none_comes_twice(ready: Pond, budget: str) -> None:
+    follow(ready, budget)
+    for name, rows in batches(2, 300, (0.2, 0.6)):
+        ready.ingest(name, rows)
+    ready.execute(END)
+    short = 0
+    for name in QUERIES:
+        wanted, found = read_exact(ready, name), results(ready, name)
+        assert rows_alone(found) <= wanted, name
+        loss = ready.query(name.replace(" ", "_")).fetch().loss
+        assert [item.cause for item in loss] == ["budget"] * (len(found) < sum(wanted.values()))
+        assert len(found) > 3, name
+        short += len(found) < sum(wanted.values())
+        assert [row[0] for row in found] == sorted(row[0] for row in found)
+    assert short >= (len(QUERIES) - 1 if budget == "0.3 probes" else 3)
+
+
+@settings(max_examples=2)
+@given(
+    st.lists(st.floats(0.05, 0.95), max_size=4, unique=True).map(sorted),
+    st.lists(st.floats(0.05, 0.95), max_size=2, unique=True).map(sorted),
+    st.booleans(),
+)
+def test_runs_with_probes_repeat_bit_for_bit_over_cuts_restarts_and_late_pushes(
+    tmp_path_factory: pytest.TempPathFactory,
+    cuts: list[float],
+    restarts: list[float],
+    swapped: bool,
+) -> None:
+    whole = _run(tmp_path_factory.mktemp("whole"), [], [], False)
+    assert _run(tmp_path_factory.mktemp("cut"), cuts, restarts, swapped) == whole
+    assert all(len(found) > 3 for found in whole.values())
+
+
+def _run(
+    path: Path, cuts: list[float], restarts: list[float], swapped: bool
+) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything that queries with little budget find, over some history of the store."""
+    every = sorted({*cuts, *restarts})
+    pushes = list(batches(3, 250, every))
+    if swapped:  # the streams of a part the other way round
+        pushes = [push for pair in itertools.batched(pushes, 2) for push in pair[::-1]]
+    with open_local(path / "store") as pond:
+        pond.execute(STREAMS + SUMMARIES)
+        follow(pond, "0.7 probes", with_exact=False)
+    ends = [*every, 1.0]
+    parts = [pushes[2 * n : 2 * n + 2] for n in range(len(ends))]
+    pond = open_local(path / "store")
+    try:
+        for end, part in zip(ends, parts, strict=True):
+            for name, rows in part:
+                pond.ingest(name, rows)
+            if end in restarts:
+                pond.catch_up()
+                pond.close()
+                pond = open_local(path / "store")
+        pond.execute(END)
+        return {name: results(pond, name) for name in QUERIES}
+    finally:
+        pond.close()
+
+
+def test_queries_with_a_budget_in_time_share_it_by_their_weights(ready: Pond) -> None:
+    """Results are exact ones, none twice, and the heavy query's turns are the longer ones."""
+    text, preference = SELECTIONS["desc"]
+    for name, weight in (("light", 0.1), ("heavy", 4)):
+        query = f"{text} WITH PREFERENCE {preference} BUDGET '1 us'"
+        ready.register(query, name, changes="from beginning", weight=weight)
+        ready.query(name).fetch()
+    ready.register(f"ISTREAM ({text})", "exact_desc", changes="from beginning")
+    for name, rows in batches(4, 3_000, ()):
+        ready.ingest(name, rows)
+    ready.execute(END)
+    exact, found = read_exact(ready, "desc"), {n: results(ready, n) for n in ("light", "heavy")}
+    assert all(rows_alone(own) <= exact for own in found.values())
+    assert 0 < len(found["light"]) <= len(found["heavy"])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"SELECT COUNT(*) FROM s WITH PREFERENCE DESC {ITEM}", "aggregate"),
+        ("SELECT item FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS]"
+         f" WITH PREFERENCE DESC {ITEM}", "window"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_followed_in_parts_is_refused(ready: Pond, text: str, reason: str) -> None:
+    ready.register(f"{text} BUDGET '1 probes'", "q")
+    with pytest.raises(MillpondError, match=f"CQL-224.*{reason}"):
+        ready.query("q").fetch()
+    ready.register(text, "without_budget")
+    ready.query("without_budget").fetch()
+
+
+def test_a_preference_that_is_no_number_stops_its_query_alone(ready: Pond) -> None:
+    text = f"SELECT item FROM s WITH PREFERENCE DESC sqrt(0 - {ITEM}) BUDGET '1 probes'"
+    ready.register(text, "bad", changes="from beginning")
+    ready.query("bad").fetch()
+    text, preference = SELECTIONS["desc"]
+    query = f"{text} WITH PREFERENCE {preference} BUDGET '2 probes'"
+    ready.register(query, "desc", changes="from beginning")
+    for name, rows in batches(5, 200, ()):
+        ready.ingest(name, rows)
+    ready.execute(END)
+    with pytest.raises(MillpondError, match="POND-402"):
+        ready.query("bad").fetch()
+    assert len(results(ready, "desc")) > 3

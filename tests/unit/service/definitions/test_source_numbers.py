@@ -1,0 +1,56 @@
+"""Numeric options of sources: what is no number, or none an option may be, is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import _OPTIONS
+from millpond.service.definitions.source_numbers import BYTES, SHARES, TIMES, WHOLE, find_fault
+from millpond.service.pond import Pond
+
+#: Options that are no numbers: texts, and yes or no.
+TEXTS = {
+    "path", "recursivefilelookup", "pathglobfilter", "latestfirst", "header", "sep", "delimiter",
+    "encoding", "charset", "quote", "escape", "comment", "multiline", "linesep", "nullvalue",
+    "emptyvalue", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "op_column", "mergeschema",
+}  # fmt: skip
+NEVER = ["-7", "NaN", "nan", "inf", "many", "1e30", "1" * 40, "", " ", "0x10", "1,5", "1 2"]
+NEVER.append("\u0663")  # a digit of another alphabet
+
+
+def test_every_option_a_client_may_give_is_checked_or_no_number() -> None:
+    known = {*WHOLE, *BYTES, *SHARES, *TIMES}
+    assert {option for options in _OPTIONS.values() for option in options} <= known | TEXTS
+    assert not known & TEXTS
+
+
+@pytest.mark.parametrize("option", [*WHOLE, *BYTES, *SHARES, *TIMES])
+def test_what_no_option_may_be(pond: Pond, option: str) -> None:
+    wrong = [*NEVER, "0"] if WHOLE.get(option, (1, 1))[0] > 0 and option not in TIMES else NEVER
+    for value in wrong:
+        for kind in ("STREAM x", "RELATION x"):
+            text = f"CREATE {kind} (n BIGINT) USING csv OPTIONS (path '/x', \"{option}\" '{value}')"
+            with pytest.raises(MillpondError, match="CQL-214") as raised:
+                pond.execute(text)
+            assert option in raised.value.primary
+            assert raised.value.detail
+            assert raised.value.span is not None
+    assert pond.streams() == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *((option, str(bound)) for option, bounds in WHOLE.items() for bound in bounds),
+        ("maxbytespertrigger", "1"),
+        ("maxbytespertrigger", "64m"),
+        ("maxfileage", "7d"),
+        ("rampuptime", "0s"),
+        ("samplingratio", "0.5"),
+        ("samplingratio", "1"),
+        ("header", "0"),
+    ],
+)
+def test_what_they_may_be(option: str, value: str) -> None:
+    assert find_fault(option, value) is None
