@@ -20,6 +20,9 @@ from millpond.cql import to_duckdb
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.model.time import BEGINNING
 
+#: The key of a negation's facts that says that its left side is DISTINCT.
+_DISTINCT = "millpond.distinct"
+
 
 def _negations(tree: exp.Expression) -> list[exp.SetOperation]:
     """Find the negations of a tree, inner negations first."""
@@ -52,6 +55,9 @@ def ages(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
                     for c in needed.get(id(t), ())
                 ]
                 star.set("except_", [exp.to_identifier(c) for c in hidden])
+        if select.args.get("distinct"):
+            node.meta[_DISTINCT] = True
+            select.set("distinct", None)
         age = f"greatest({', '.join(stamps)})"
         if select.args.get("group") or any(_has_aggregate(item) for item in select.expressions):
             # A group's youngest element; an aggregate of nothing is older than all elements.
@@ -73,6 +79,8 @@ def replace_negations(
     for number, node in enumerate(_negations(tree)):
         by = [a.name.lower() for a in node.args[BY_ATTRIBUTES]]
         left = connection.sql(to_duckdb(node.left.unnest())).to_arrow_table()
+        if node.meta.get(_DISTINCT):
+            left = _keep_youngest_of_equal(left)
         right = connection.sql(to_duckdb(node.right.unnest())).to_arrow_table()
         name = f"negation_{number}"
         connection.register(
@@ -91,6 +99,16 @@ def replace_negations(
             exp.Subquery(this=plain) if isinstance(node.parent, exp.SetOperation) else plain
         )
     return tree
+
+
+def _keep_youngest_of_equal(left: pa.Table) -> pa.Table:
+    """Keep of equal rows the youngest one: DISTINCT."""
+    youngest: dict[tuple[Any, ...], int] = {}
+    stamps = left["__age"].to_pylist()
+    for place, key in enumerate(_keys(left, [n.lower() for n in left.column_names[:-1]])):
+        if key not in youngest or stamps[youngest[key]] < stamps[place]:
+            youngest[key] = place
+    return left.take(pa.array(sorted(youngest.values()), pa.int64()))
 
 
 def _find_youngest(left: pa.Table, right: pa.Table, by: list[str]) -> list[int]:

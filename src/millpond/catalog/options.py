@@ -161,6 +161,15 @@ def _variable(value: Any) -> str:
     return value
 
 
+_TOPIC = "^[A-Za-z0-9._-]{1,249}$"
+
+
+def _topic(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_TOPIC[1:-1], value):
+        raise ValueError
+    return value
+
+
 def _path(value: Any) -> str:
     if not isinstance(value, str) or not value or "\0" in value or len(value) > 1_000:
         raise ValueError
@@ -611,6 +620,39 @@ _EVERY = (
         OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
         unless_given="`key_env` says where the key is",
         remark="Not for clients.",
+    ),
+    Option(
+        "bootstrap",
+        (Scope.SINK,),
+        "brokers of Kafka, `host:port, …`",
+        "where a sink USING kafka begins to look for its topic",
+        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
+        unless_given="it has to be given",
+        remark="See [Kafka](../guide/kafka.md#changes-to-a-topic).",
+    ),
+    Option(
+        "topic",
+        (Scope.SINK,),
+        "a topic's name",
+        "where changes are written to",
+        OptionValues(_topic, {"type": "string", "pattern": _TOPIC}),
+        unless_given="it has to be given",
+    ),
+    Option(
+        "cursor_topic",
+        (Scope.SINK,),
+        "a topic's name",
+        "the compacted topic that says how far the sink has come; it is made if it is not there",
+        OptionValues(_topic, {"type": "string", "pattern": _TOPIC}),
+        "millpond_cursors",
+    ),
+    Option(
+        "config",
+        (Scope.SINK,),
+        "the path of a file of the server",
+        "it holds more settings of Kafka's client, such as what it needs to log in",
+        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
+        unless_given="the client has no more settings",
     ),
     Option(
         "timeout",

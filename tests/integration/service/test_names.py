@@ -31,6 +31,9 @@ CREATE = {
         "CREATE RELATION {} AS SELECT n FROM s",
     ],
     "CreateQuery": ["CREATE QUERY {} AS SELECT n FROM s"],
+    "CreateSink": [
+        "CREATE SINK {} USING http (url 'https://example.org/', key_env 'A_KEY') FROM QUERY q"
+    ],
     "CreateSummary": [
         "CREATE SUMMARY {} ON s (n) WITH GRANULARITY INTERVAL 1 MINUTE AND COLLAPSE (4, 6)"
     ],
@@ -40,7 +43,11 @@ TEXTS = [text for texts in CREATE.values() for text in texts]
 
 @pytest.fixture(scope="module")
 def pond(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with open_local(tmp_path_factory.mktemp("names") / "store") as pond:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        open_local(tmp_path_factory.mktemp("names") / "store") as pond,
+    ):
+        patch.setenv("A_KEY", "k" * 64)
         pond.execute("CREATE STREAM s (n BIGINT); CREATE QUERY q AS SELECT n FROM s")
         yield pond
 

@@ -383,6 +383,8 @@ _SELECTING = ("columns", "unpack")
 _INSTEAD: dict[type[exp.Expr], str] = {
     exp.TableSample: "Write SAMPLE(p) behind the stream.",
     exp.Fetch: "Write LIMIT n.",
+    exp.PropertyEQ: "Arguments have no names: columns beside each other, or a column of type "
+    "STRUCT, hold the values.",
     exp.Lambda: "There are no lambda expressions.",
     exp.Glob: "Write LIKE, or regexp_matches(x, pattern).",
 }
@@ -398,6 +400,8 @@ def _what(node: exp.Expr) -> str:
     """Name a node's kind as a person would."""
     if isinstance(node, exp.Anonymous | exp.AnonymousAggFunc):
         return f"{node.name}(...)"
+    if isinstance(node, exp.PropertyEQ):
+        return ":="
     key = type(node).__name__
     words = "".join(f" {c}" if c.isupper() and i else c for i, c in enumerate(key))
     return words.upper()

@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_scalar
 from millpond.cql.parse.option_lists import OptionParser
+from millpond.cql.parse.other_dialects import type_error
 from millpond.cql.tree.statements import ColumnDef
 from millpond.errors import Span
 
@@ -89,6 +90,8 @@ class ColumnParser(OptionParser):
             if self.accept(*more):
                 words += more
         type_text = " ".join(words)
+        if (error := type_error(self, type_text)) is not None:
+            raise error
         type_text += self._type_parts()
         computed = self._expression()
         span = self.since(start)

@@ -7,7 +7,12 @@ from collections.abc import Collection
 from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.other_dialects import clause_error, file_error, is_file_reader
+from millpond.cql.parse.other_dialects import (
+    clause_error,
+    file_error,
+    is_file_reader,
+    table_function_hint,
+)
 from millpond.cql.parse.selected_streams import move_window
 from millpond.cql.parse.windowing import WindowingParser
 from millpond.cql.tree.nodes import QUALIFIER, STREAM_SAMPLE, WINDOW, RelationToStream
@@ -63,7 +68,7 @@ class FromParser(WindowingParser):
                 raise self.fault(
                     "FROM takes streams, relations and queries only",
                     detail=f"{self._quote(self._curr)} is called like a function here.",
-                    hint="Name a stream or a relation, or write a query in brackets.",
+                    hint=table_function_hint(self._curr.text),
                 )
         if kind is TokenType.STRING:
             raise file_error(self, self._curr.text)

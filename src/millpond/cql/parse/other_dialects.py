@@ -33,6 +33,15 @@ _STARTS = {
     "TERMINATE": "Write DROP QUERY name, or ALTER QUERY name SET (active = false).",
     "MERGE": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
     "UPSERT": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
+    "LIST": "Write SHOW STREAMS, SHOW RELATIONS or SHOW QUERIES; SHOW ENTITIES lists all there is.",
+    **dict.fromkeys(
+        ("SET", "RESET", "PRAGMA"),
+        "Write ALTER SYSTEM SET (name = value) for a setting, or ALTER QUERY name SET "
+        "(option = value).",
+    ),
+    "DECLARE": "There are no variables and no cursors to declare: FETCH name AFTER cursor goes on "
+    "behind an earlier FETCH.",
+    "USE": "A pond is one database: names stand alone.",
 }
 _WINDOWS_ELSEWHERE = ("TUMBLING", "TUMBLE", "HOPPING", "HOP", "SESSION", "SLIDING")
 _SIZES = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
@@ -62,6 +71,25 @@ def clause_error(at: TokenReader) -> MillpondError | None:
             hint="Leave it out, register the query with CREATE QUERY name AS ..., and read its "
             "changes with FETCH name.",
         )
+    if word == "FOR" and follows in ("SYSTEM_TIME", "SYSTEM"):
+        return at.fault(
+            "FOR SYSTEM_TIME is not part of CQL",
+            detail="An answer is as of one instant; a join of an earlier instant names it.",
+            hint="Write INVOKE name AT TIMESTAMP '...' for the answer of an instant, or ASOF JOIN "
+            "relation ON a.k = b.k AND a.ts >= b.ts.",
+        )
+    if word == "MATCH_RECOGNIZE":
+        return at.fault(
+            "MATCH_RECOGNIZE is not part of CQL",
+            detail="There are no patterns over the order of rows.",
+            hint="Join windows of the stream: FROM s [RANGE 1 MINUTE] a, s [RANGE 1 MINUTE] b "
+            "WHERE a.k = b.k AND a.ts < b.ts.",
+        )
+    if at._prev and at._prev.text.upper() == "TOP" and at._curr.token_type is TokenType.NUMBER:
+        return at.fault(
+            f"TOP {word} is not part of CQL",
+            hint=f"Write ORDER BY column DESC LIMIT {word} at the end of the query.",
+        )
     behind_next = at._tokens[at._index + 2 : at._index + 3]
     named = bool(behind_next) and behind_next[0].text.upper() == "AS"  # SQL's own WINDOW clause
     if word == "WINDOW" and follows in _WINDOWS_ELSEWHERE and not named:
@@ -89,6 +117,26 @@ def _bare_window_error(at: TokenReader, window: str) -> MillpondError:
         detail="A window stands in brackets behind the name of a stream.",
         hint=f"Write stream [{shown}].",
     )
+
+
+def type_error(at: TokenReader, type: str) -> MillpondError | None:
+    """Make the error of a type's part in angle brackets, if that stands here."""
+    if at._curr is None or at._curr.text != "<" or at._next is None:
+        return None
+    part = at._next.text.upper()
+    hint = {
+        "ARRAY": f"Write {part}[].",
+        "LIST": f"Write {part}[].",
+        "MAP": "Declare it JSON, or an array of structs: STRUCT(key VARCHAR, value INTEGER)[].",
+    }.get(type.upper(), "Write STRUCT(name TYPE, ...).")
+    return at.fault(f"{type.upper()}<...> is not how CQL writes a type", hint=hint)
+
+
+def table_function_hint(name: str) -> str:
+    """Say what to write instead of a table function in FROM."""
+    if name.upper() == "UNNEST":
+        return "Write unnest in the SELECT list: SELECT k, unnest(list) AS x FROM s."
+    return "Name a stream or a relation, or write a query in brackets."
 
 
 def file_error(at: TokenReader, file: str) -> MillpondError:

@@ -27,6 +27,8 @@ _NOT_ALONE = (
     exp.Star,
     exp.Query,
     exp.Interval,
+    exp.Any,
+    exp.All,
 )
 #: Nodes that contain expressions, but are not expressions.
 _HOLDERS = (

@@ -122,6 +122,26 @@ class FromClause:
             left = self._join(join, left, right, before)
         return left
 
+    def _refuse_different(
+        self, column: str, left: list[Source], right: list[Source], join: exp.Join
+    ) -> None:
+        """Refuse to join a text and another type by name, as ON would be (CQL-205)."""
+        types = [
+            {t for s in side if (t := s.type_of(column)) is not None} for side in (left, right)
+        ]
+        one, other = (kinds.pop() if len(kinds) == 1 else None for kinds in types)
+        if one is None or other is None or one == other or "VARCHAR" not in (one, other):
+            return
+        how = "NATURAL JOIN" if join.method == "NATURAL" else "USING"
+        named = {i.name.lower(): i for i in join.args.get("using") or []}
+        raise self.resolver.error(
+            "CQL-205",
+            f'{how} compares "{column}", which is {one} on one side and {other} on the other',
+            named.get(column, join.this),
+            detail="Every text would be read as the other type, and the first that is none fails.",
+            hint=f"Write ON with a cast of one side: CAST(a.{column} AS VARCHAR) = b.{column}.",
+        )
+
     def _join(
         self, join: exp.Join, left: list[Source], right: list[Source], before: list[Source]
     ) -> list[Source]:
@@ -146,7 +166,8 @@ class FromClause:
                         identifier,
                         detail="USING names columns that both sides have.",
                     )
-        for column in using:
+        for column in sorted(using):
+            self._refuse_different(column, left, right, join)
             for source in (*left, *right):
                 source.need(column)
         self.scope.merged |= using

@@ -21,6 +21,7 @@ from millpond.model.time import BEGINNING
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.names import did_you_mean, join_names, spell
 from millpond.planner.resolve.nrr_join import HIDDEN, timestamp_column
+from millpond.planner.resolve.placement import find_set_call
 from millpond.planner.resolve.row_by_row import (
     is_group_by_group,
     is_row_by_group,
@@ -63,6 +64,28 @@ def check_attributes(node: exp.SetOperation, sides: Sequence[Body], text: str) -
                 spell(attribute, found)
 
 
+def group_distinct_rows(tree: exp.Expr) -> None:
+    """Write DISTINCT on the left of negations as GROUP BY, where it selects row by row.
+
+    Both give each row once, and a group's row is as old as the youngest of the group.
+    """
+    for node in find_negations(tree):
+        left = node.left.unnest()
+        distinct = left.args.get("distinct")
+        if not isinstance(left, exp.Select) or distinct is None or distinct.args.get("on"):
+            continue
+        values = [item.unalias() for item in left.expressions]
+        if is_group_by_group(left) or any(
+            value.is_star or value.find(exp.Window) or find_set_call(value) for value in values
+        ):
+            continue
+        left.set("distinct", None)
+        # A constant does not tell groups apart, and a number would be the place of a column.
+        keys = [v.copy() for v in values if v.find(exp.Column)]
+        if keys:
+            left.set("group", exp.Group(expressions=keys))
+
+
 def prepare_negations(tree: exp.Expr, scopes: Sequence[SelectScope], text: str) -> None:
     """Add the timestamp column to the streams of every negation's left side.
 
@@ -83,7 +106,7 @@ def prepare_negations(tree: exp.Expr, scopes: Sequence[SelectScope], text: str) 
                 "EXCEPT ALL … BY of such a query is not available yet",
                 detail="Its left side selects from streams, row by row or with GROUP BY, for a "
                 "row is as old as the youngest element it is made of.",
-                hint="Write GROUP BY instead of DISTINCT, or EXCEPT ALL without BY, which takes "
+                hint="Name the columns of DISTINCT, or write EXCEPT ALL without BY, which takes "
                 "any query.",
                 text=text,
                 span=mark(node.left, text),

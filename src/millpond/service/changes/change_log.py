@@ -137,7 +137,9 @@ class ChangeReader:
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
         found = list(self._losses.find(version, stream, since, upto))
-        derivation = self._derivations.of(version, stream)
+        derivation = self._derivations.find_of(version, stream)
+        if derivation is None:
+            return merge_losses(found)
         if derivation.reduced is not None:
             found += reduction_losses(derivation.reduced, upto)
         if derivation.look is not None and version.segments(stream.id, WAITING):

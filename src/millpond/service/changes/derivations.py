@@ -43,7 +43,7 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
 from millpond.synopses.summaries.zones import Grid
 
-#: Ids of streams, ids of relations, the length of steps with a budget, and an eager interval.
+#: Ids of streams, ids of relations, an eager interval, and the length of steps with a budget.
 SharingKey = tuple[frozenset[int], frozenset[int], int, int]
 
 
@@ -57,10 +57,11 @@ class Derivation:
         plan: What computes its changes.
         streams: Ids of the streams it reads.
         relations: Ids of the relations it reads.
-        line: The length of its steps, in microseconds, if it looks at a part only; else 0.
         eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
             derived stream they never wait: its readers wait for its heartbeat.
+        line: The length of its steps, in microseconds, if it looks at a part only; else 0.
         reduced: How its query is reduced; None if it is not.
+        look: Of a query with a budget: what it looks at.
     """
 
     stream: StreamDef
@@ -68,8 +69,8 @@ class Derivation:
     plan: Plan
     streams: frozenset[int]
     relations: frozenset[int]
-    line: int = 0
     eager_expiration: int = 0
+    line: int = 0
     reduced: ReducedQuery | None = None
     look: Look | None = None
 
@@ -80,7 +81,7 @@ class Derivation:
         The eager interval is part of the key. A dataflow is at one instant, so derivations with
         different intervals in one dataflow would all be advanced at the shortest interval.
         """
-        return (self.streams, self.relations, self.line, self.eager_expiration)
+        return (self.streams, self.relations, self.eager_expiration, self.line)
 
     @property
     def id(self) -> int:
@@ -243,7 +244,7 @@ class Derivations:
             if isinstance(found := version.find(leaf.relation), RelationDef)
         )
         patience = self.settings_of(query).eager_expiration if query is not None else 0
-        return (streams, relations, step_length(bound) if query is not None else 0, patience)
+        return (streams, relations, patience, step_length(bound) if query is not None else 0)
 
     def settings_of(self, query: QueryDef | None) -> ChangeSettings:
         """How the changes of a query, or of a derived stream, are computed."""

@@ -47,7 +47,7 @@ from millpond.service.queries.registration import Registrar
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.join_state import JoinChange
-from millpond.state.version import DATA, SegmentRef, StreamClock, StreamState, Version
+from millpond.state.version import DATA, WAITING, SegmentRef, StreamClock, StreamState, Version
 
 #: How long pushes that were acknowledged may take to become an epoch, in seconds.
 _WAIT_SECONDS = 60.0
@@ -262,6 +262,8 @@ class ClockResets:
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}
         cuts = self._cut(plan, derived, after, None, 0)
+        # What waits to be looked at may be of what is taken back; what is made anew is looked at.
+        plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
         removed = sum(s.rows for s in whole.values()) + sum(c.removed for c in cuts)
         goes_on = start == final and clock.kept_from <= final + 1
         plan.put(

@@ -133,7 +133,7 @@ class Explainer:
     def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
         """A plan's operators; of a running plan also the estimates and who shares each operator."""
         head = plan.to_stream or "changes"
-        *_, patience = sharing_key
+        _, _, patience, _ = sharing_key
         waits = f"for expirations alone within {duration_text(patience)}, " if patience else ""
         lines = [f"{head} (incremental, at every heartbeat, {waits}strategy {plan.strategy})"]
         if plan.fallback:

@@ -140,6 +140,13 @@ def check_sink_options(options: Mapping[str, Any], statement: str | None = None)
     return _check_all("sink option", Scope.SINK, options, statement)
 
 
+def _hint_at_source(option: str) -> str | None:
+    """Say where the options of a source stand, for one that other systems write in WITH."""
+    if option in ("connector", "format") or option.startswith(("kafka", "value_", "key_", "topic")):
+        return "Write what is read behind USING: USING kafka OPTIONS (subscribe 'topic', ...)."
+    return None
+
+
 def _check_all(
     kind: str, scope: Scope, given: Mapping[str, Any], statement: str | None
 ) -> dict[str, Any]:
@@ -152,7 +159,7 @@ def _check_all(
                 "CQL-214",
                 f'no {kind} "{key}"',
                 detail=f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}.",
-                hint=did_you_mean(name, names) or "Remove it.",
+                hint=_hint_at_source(name) or did_you_mean(name, names) or "Remove it.",
                 text=statement,
                 span=_place(key, statement),
             )

@@ -17,12 +17,16 @@ from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
+from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.kafka.client import import_kafka
+from millpond.runtime.kafka.options import read_config
 from millpond.service.changes.feed import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options
 from millpond.service.queries.registration import Registrar
 from millpond.service.sinks.delivery import Deliverer, run
+from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.sender import DeliveryError, Sender
 from millpond.service.sinks.webhook import Webhook, read_key
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
@@ -37,9 +41,17 @@ MOST_SINKS = 100
 _END_SECONDS = 5.0
 
 #: What makes the sender of a sink: by the formats there are, from its options and allowed hosts.
-SENDERS: dict[str, Callable[[Mapping[str, Any], Sequence[str] | None], Sender]] = {"http": Webhook}
+SENDERS: dict[str, Callable[[Mapping[str, Any], Sequence[str] | None], Sender]] = {
+    "http": Webhook,
+    "kafka": KafkaSender,
+}
 
 _KEYS = ("key_env", "key_file")
+#: The options that belong to one format; all others are every sink's.
+_OWN = {
+    "http": ("url", *_KEYS, "timeout"),
+    "kafka": ("bootstrap", "topic", "cursor_topic", "config"),
+}
 
 
 @dataclass
@@ -81,9 +93,11 @@ class Sinks:
         """Create a sink; it delivers from the first change of each query on.
 
         Raises:
-            MillpondError: CQL-201 for the query, CQL-208, CQL-214, CQL-301 for the format,
-                POND-405 where there are too many, POND-414 for what clients may not.
+            MillpondError: CQL-102 and CQL-208 for the name, CQL-201 for the query, CQL-214,
+                CQL-301 for the format, POND-405 where there are too many, POND-414 for what clients
+                may not.
         """
+        check_name(statement.name, statement.text, statement.name_span)
         if statement.format not in SENDERS:
             raise statement.error(
                 "CQL-301",
@@ -94,7 +108,7 @@ class Sinks:
         query = None
         if statement.query is not None:
             query = self._registrar.find(statement.query, statement.text, statement.query_name_span)
-        hosts = _check(options, policy, statement.text)
+        hosts = _check(statement.format, options, policy, statement.text)
         with self._lock:
             if len(self._log.version.sinks) >= MOST_SINKS:
                 raise statement.error(
@@ -133,8 +147,8 @@ class Sinks:
             options = check_sink_options({**kept, **_fold(given)}, statement.text)
             changed = {k: v for k, v in options.items() if current.options.get(k) != v}
             hosts = current.hosts
-            if "url" in changed or any(key in changed for key in _KEYS):
-                hosts = _check(options, policy, statement.text)
+            if any(name in changed for own in _OWN.values() for name in own):
+                hosts = _check(current.format, options, policy, statement.text)
             self._end(current.id)
             altered = self._replace(
                 current,
@@ -237,7 +251,7 @@ class Sinks:
         return {
             "name": sink.name,
             "of": _describe_selection(sink),
-            "to": str(sink.options["url"]),
+            "to": str(sink.options.get("url") or f"topic {sink.options.get('topic')}"),
             "state": state,
             "dead": sink.dead,
             "deliveries": sink.position.deliveries,
@@ -280,6 +294,65 @@ def _fold(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(
+    format: str, options: Mapping[str, Any], policy: AccessPolicy | None, text: str
+) -> tuple[str, ...] | None:
+    """Check the options of a format, also against the policy; return the allowed hosts.
+
+    Raises:
+        MillpondError: CQL-214, POND-414.
+    """
+    for other, own in _OWN.items():
+        for name in own:
+            if other != format and name in options:
+                raise MillpondError(
+                    "CQL-214",
+                    f"the option {name} is none of a sink USING {format}",
+                    detail=f"It belongs to USING {other}.",
+                    hint=f"There are {', '.join(_OWN[format])}, and those of every sink.",
+                    text=text,
+                )
+    if format == "kafka":
+        _check_kafka(options, policy, text)
+        return None
+    return _check_webhook(options, policy, text)
+
+
+def _check_kafka(options: Mapping[str, Any], policy: AccessPolicy | None, text: str) -> None:
+    """Check the options of a sink to Kafka.
+
+    Raises:
+        MillpondError: CQL-214; DATA-502, the extra is not installed; POND-414 for clients: the
+            brokers say which hosts are connected to.
+    """
+    if policy is not None:
+        raise MillpondError(
+            "POND-414",
+            "clients may not have this server write to Kafka",
+            detail="Kafka's brokers name the hosts that are connected to.",
+            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
+            text=text,
+        )
+    for name in ("bootstrap", "topic"):
+        if name not in options:
+            raise MillpondError(
+                "CQL-214",
+                f"the sink has no {name}",
+                hint="Write USING kafka (bootstrap 'host:9092', topic 'name').",
+                text=text,
+            )
+    if options["topic"] == {**_defaults(), **options}["cursor_topic"]:
+        raise MillpondError(
+            "CQL-214",
+            "the changes and the cursors of a sink cannot be in one topic",
+            hint="Name another topic.",
+            text=text,
+        )
+    import_kafka()
+    if "config" in options:
+        read_config(options["config"])
+
+
+def _check_webhook(
     options: Mapping[str, Any], policy: AccessPolicy | None, text: str
 ) -> tuple[str, ...] | None:
     """Check URL and key against the policy, and that there is a key; return the allowed hosts.

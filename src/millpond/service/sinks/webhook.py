@@ -95,7 +95,7 @@ def encode_delivery(delivery: Delivery) -> bytes:
         "sink": delivery.sink,
         "delivery": delivery.id,
         "cursor": delivery.cursor,
-        "changes": _write_changes(delivery.changes),
+        "changes": write_changes(delivery.changes),
         "events": [
             {"event": e.kind, "query": e.query, "id": e.id, **to_json_value(e.facts)}
             for e in delivery.told
@@ -104,7 +104,8 @@ def encode_delivery(delivery: Delivery) -> bytes:
     return dumps(body)
 
 
-def _write_changes(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
+def write_changes(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
+    """The changes as objects of JSON: query, id, and what a change is anywhere over HTTP."""
     pages: dict[int, list[dict[str, Any]]] = {}
     found = []
     for event in events:

@@ -277,9 +277,10 @@ def _resolve_sinks(change: EpochChange, version: Version) -> tuple[SinkDef, ...]
 
     Raises:
         StaleChange: a sink that is replaced or dropped is gone.
-        MillpondError: CQL-208, a new sink's name is taken.
+        MillpondError: CQL-208, a new sink's name is taken; CQL-102, it cannot be a name.
     """
     for definition in change.add_sinks:
+        check_name(definition.name)
         if fold_name(definition.name) in version.sinks:
             raise MillpondError(
                 "CQL-208",

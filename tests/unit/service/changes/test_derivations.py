@@ -40,7 +40,7 @@ def follow(pond: Pond, parts: Components, text: str, name: str, **options: objec
 def test_those_share_that_read_the_same_and_are_as_patient(pond: Pond, parts: Components) -> None:
     one = follow(pond, parts, WINDOWED, "one")
     alike = follow(pond, parts, "SELECT count(*) AS n FROM s a, s b", "alike")
-    assert one.sharing_key == alike.sharing_key == (one.streams, frozenset(), 0)
+    assert one.sharing_key == alike.sharing_key == (one.streams, frozenset(), 0, 0)
     for number, (text, options) in enumerate(
         [
             ("SELECT v FROM t [RANGE 10 SECONDS]", {}),

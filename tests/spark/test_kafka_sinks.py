@@ -1,0 +1,261 @@
+"""Sinks to Kafka: readers of committed records see every change once, whoever dies when."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.sinks import kafka
+from millpond.service.sinks.sender import Delivery, DeliveryError
+from millpond.testing.local_runtime import open_local
+
+pytestmark = pytest.mark.spark
+
+
+class Out:
+    """A topic that a sink writes to, and the topic of its cursors."""
+
+    def __init__(self, broker: Any) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        self.broker = broker
+        self.topic = f"out{uuid.uuid4().hex[:8]}"
+        self.cursors = f"{self.topic}_cursors"
+        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+        (made,) = self.admin.create_topics([NewTopic(self.topic, 1, 1)]).values()
+        made.result(30)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        bootstrap = self.broker.bootstrap
+        return {"bootstrap": bootstrap, "topic": self.topic, "cursor_topic": self.cursors}
+
+    def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
+        """All records that a reader sees now."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "group.id": "test",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
+        found = []
+        while (message := consumer.poll(60)) is not None and message.error() is None:
+            found.append(json.loads(message.value()))
+        consumer.close()
+        return found
+
+
+@pytest.fixture
+def out(broker) -> Out:
+    return Out(broker)
+
+
+@pytest.fixture
+def senders(out, monkeypatch) -> Iterator[Callable[[], kafka.KafkaSender]]:
+    """Makes senders of one sink, whose changes are numbers."""
+    monkeypatch.setattr(kafka, "write_changes", lambda changes: changes)
+    made: list[kafka.KafkaSender] = []
+
+    def make() -> kafka.KafkaSender:
+        made.append(kafka.KafkaSender(out.options, None))
+        return made[-1]
+
+    yield make
+    for sender in made:
+        sender.close()
+
+
+def delivery(number: int) -> Delivery:
+    """The delivery of a number: two changes."""
+    changes: Any = [{"query": "q", "n": 2 * number + k} for k in (0, 1)]
+    return Delivery(f"3f2a9c.7.{number}", "s", f"cursor {number}", changes, [])
+
+
+def send_at_last(sender: kafka.KafkaSender, delivery: Delivery) -> None:
+    """Send a delivery as a sink does, again and again until it arrives."""
+    for _ in range(20):
+        try:
+            return sender.send(delivery)
+        except DeliveryError as error:
+            failure = error
+        assert not failure.is_final, failure
+    raise failure
+
+
+def numbers(out: Out) -> list[int]:
+    return [change["n"] for change in out.read()]
+
+
+#: A process that makes deliveries 1, 2, …; before or after the commit of delivery 2 it ends or
+#: stops, and it prints how that went on.
+_LIFE = """
+import json, os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import test_kafka_sinks as here
+from millpond.service.sinks import kafka
+kafka.write_changes = lambda changes: changes
+sender = kafka.KafkaSender(json.loads(sys.argv[2]), None)
+how, place = sys.argv[3:]
+sender.send(here.delivery(1))
+producer = sender._producer
+class Watched:
+    def __getattr__(self, name):
+        return getattr(producer, name)
+    def commit_transaction(self, seconds):
+        if place == "before":
+            print("there", flush=True)
+            os.kill(os.getpid(), getattr(signal, how))
+        producer.commit_transaction(seconds)
+        if place == "after":
+            print("there", flush=True)
+            os.kill(os.getpid(), getattr(signal, how))
+sender._producer = Watched()
+try:
+    sender.send(here.delivery(2))
+    print("sent", flush=True)
+except here.DeliveryError as error:
+    print(error.is_final, error, flush=True)
+"""
+
+
+def live(out: Out, how: str, place: str) -> subprocess.Popen[str]:
+    """Start the process, and return when it is at the place."""
+    folder = str(Path(__file__).parent)
+    command = [sys.executable, "-c", _LIFE, folder, json.dumps(out.options), how, place]
+    life = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert life.stdout is not None
+    assert life.stdout.readline() == "there\n"
+    return life
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_a_sender_that_is_killed(out, senders, place):
+    with live(out, "SIGKILL", place) as life:
+        assert life.wait(30) == -signal.SIGKILL
+    sender = senders()
+    for number in (2, 3):
+        sender.send(delivery(number))
+    assert numbers(out) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_zombie_is_fenced(out, senders):
+    """A process that stood still while another took over commits nothing when it goes on."""
+    with live(out, "SIGSTOP", "before") as zombie:
+        try:
+            sender = senders()
+            for number in (2, 3):
+                sender.send(delivery(number))
+            zombie.send_signal(signal.SIGCONT)
+            assert zombie.stdout is not None
+            assert zombie.stdout.readline() == "True another Millpond has taken this sink over\n"
+            sender.send(delivery(4))
+            assert numbers(out) == [2, 3, 4, 5, 6, 7, 8, 9]
+            assert len(out.read("read_uncommitted")) == 10
+        finally:
+            zombie.kill()
+
+
+def test_a_broker_that_dies_between_deliveries(out, senders):
+    sender = senders()
+    sender.send(delivery(1))
+    out.broker.kill()
+    out.broker.start()
+    for number in (2, 3):
+        send_at_last(sender, delivery(number))
+    assert numbers(out) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_cursor_that_is_gone_stops_the_sink(out, senders):
+    sender = senders()
+    sender.send(delivery(1))
+    (done,) = out.admin.delete_topics([out.cursors]).values()
+    done.result(30)
+    _await(lambda: out.cursors not in out.admin.list_topics(timeout=30).topics)
+    with pytest.raises(DeliveryError, match="is gone from topic") as stopped:
+        senders().send(delivery(2))
+    assert stopped.value.is_final
+    assert numbers(out) == [2, 3]
+
+
+def test_a_store_that_is_older_than_the_topic_stops_the_sink(out, senders):
+    sender = senders()
+    for number in (1, 2, 3):
+        sender.send(delivery(number))
+    with pytest.raises(DeliveryError, match="older than the topic") as stopped:
+        senders().send(delivery(2))
+    assert stopped.value.is_final
+
+
+def test_another_sinks_open_transaction_hides_no_cursor(out, senders):
+    """Readers of committed records stop at the first open transaction; the cursor is behind it."""
+    from confluent_kafka import Producer
+
+    senders().send(delivery(1))
+    other = Producer(
+        {
+            "bootstrap.servers": out.broker.bootstrap,
+            "transactional.id": out.topic,
+            "transaction.timeout.ms": 5_000,
+        }
+    )
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(out.cursors, b"{}", b"another")
+    other.flush(30)
+    senders().send(delivery(2))
+    senders().send(delivery(2))
+    assert numbers(out) == [2, 3, 4, 5]
+
+
+def test_changes_of_a_query_across_restarts(out, tmp_path):
+    """From CREATE SINK to the topic: each change once, in order, in JSON."""
+    given = ", ".join(f"{name} '{value}'" for name, value in out.options.items())
+    for life in range(2):
+        with open_local(tmp_path / "store") as pond:
+            if not life:
+                pond.execute(
+                    "CREATE STREAM s (at TIMESTAMP, v INTEGER) TIMESTAMP BY at;"
+                    "CREATE QUERY big AS ISTREAM (SELECT v FROM s [NOW] WHERE v > 1);"
+                    f"CREATE SINK k USING kafka ({given}) FROM QUERY big;"
+                )
+            for minute in range(3):
+                at = f"2026-03-01 1{life}:0{minute}:00"
+                pond.execute(f"INSERT INTO s VALUES ('{at}', {10 * life + minute + 2})")
+            pond.execute(f"HEARTBEAT s AT TIMESTAMP '2026-03-01 1{life}:30:00'")
+            _await(lambda life=life: len(out.read()) == 3 * (life + 1))
+    changes = out.read()
+    assert [change["row"]["v"] for change in changes] == [2, 3, 4, 12, 13, 14]
+    assert {change["query"] for change in changes} == {"big"}
+
+
+def _await(condition: Callable[[], bool]) -> None:
+    import time
+
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_options_that_a_sink_cannot_have(tmp_path):
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM s (v INTEGER); CREATE QUERY q AS SELECT v FROM s")
+        for given in ("topic 't'", "bootstrap 'b'", "bootstrap 'b', topic 't', url 'http://x'"):
+            with pytest.raises(MillpondError) as refused:
+                pond.execute(f"CREATE SINK k USING kafka ({given}) FROM QUERY q")
+            assert refused.value.code == "CQL-214"
