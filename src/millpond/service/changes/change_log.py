@@ -115,8 +115,7 @@ class ChangeReader:
         else:
             stamp = pa.field("__ts", pa.int64())
             derivation = self._derivations.find_of(version, stream)
-            declared = stream.schema.to_arrow()
-            planned = declared if derivation is None else derivation.schema
+            planned = stream.schema.to_arrow() if derivation is None else derivation.schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:
