@@ -305,7 +305,12 @@ class Feed:
         self._is_new = False
 
     def _join(self, version: Version, member: Member, failure: MillpondError | None) -> None:
-        """Find the change log of a member, and the place in it after which the feed goes on."""
+        """Find the change log of a member, and the place in it after which the feed goes on.
+
+        A query that comes to a feed with a change log of before begins where a reader would who
+        goes on from the feed's cursor.
+        """
+        places = self._places if self._is_new else self._find_places()
         member.log = version.change_log(member.query.id)
         if failure is not None:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
@@ -313,7 +318,7 @@ class Feed:
             return
         read = {leaf.stream_id for leaf in version.leaves(member.query.id)}
         member.streams = tuple(sorted(read))
-        run = find_run(self._places or {}, member.streams, member.log.id)
+        run = find_run(places or {}, member.streams, member.log.id)
         if run is None:
             if self._places is not None and self._is_new:
                 self._tell("came", member.query, {"state": member.state, "cql": member.query.text})

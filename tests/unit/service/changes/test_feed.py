@@ -160,6 +160,31 @@ def test_a_feed_that_is_cut_anywhere_goes_on_where_it_was(tmp_path: Path, seed: 
         assert changes_by_query(seen) == fetch_all(pond)
 
 
+def test_a_query_that_was_followed_before_begins_where_the_feed_is(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        register(pond, "first")
+        pond.register("SELECT v FROM s [RANGE 3 SECONDS]", "between", tags="no", follow=True)
+        register(pond, "last")
+        feed = pond.open_feed(TAGGED)
+        push(pond, "s", (1, 1), (2, 3), (9, 2))
+        advance(pond)
+        read_all(feed)
+        cursor = feed.cursor
+        pond.query("between").alter(tags="fed")
+        came = read_all(feed)
+        assert [(event.kind, event.query) for event in came][:1] == [("came", "between")]
+        assert changes_by_query(came) == {}
+        push(pond, "s", (10, 4), (20, 5))
+        advance(pond)
+        running = changes_by_query(read_all(feed))
+    with open_pond(tmp_path / "store") as pond:
+        resumed = changes_by_query(read_all(pond.open_feed(TAGGED, cursor)))
+        every = [(c.number, c.at, c.sign, c.row) for c in pond.query("between").fetch()]
+    assert running == resumed
+    assert running["between"] == [change for change in every if change[1] >= 9 * SECOND]
+
+
 def test_what_happens_to_queries_is_told_and_the_feed_goes_on(pond: Pond) -> None:
     register(pond, "a")
     register(pond, "b")
