@@ -119,7 +119,7 @@ REFUSED = [
     ),
     # later
     (
-        "«SELECT DISTINCT dest FROM flights» EXCEPT ALL SELECT dest FROM flights BY (dest)",
+        "«SELECT DISTINCT * FROM flights» EXCEPT ALL SELECT * FROM flights BY (dest)",
         "CQL-301",
         "EXCEPT ALL",
     ),
