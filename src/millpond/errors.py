@@ -27,7 +27,7 @@ CODES: dict[str, str] = {
     "CQL-101": "the text is not a statement",
     "CQL-102": "a token cannot be read",
     "CQL-103": "a clause is malformed",
-    "CQL-104": "the text is too long",
+    "CQL-104": "the text is too long, or a statement too large",
     "CQL-201": "no such stream, relation, query, summary or sink",
     "CQL-202": "no such column",
     "CQL-203": "a column name is ambiguous",

@@ -31,6 +31,9 @@ from millpond.errors import MillpondError, Span
 
 #: The greatest depth of a tree: printing and binding recurse into the tree.
 DEEPEST = 100
+#: The most streams, relations and names of WITH that a statement may read, each as often as it
+#: stands there: the time to plan a join grows with their square.
+MOST_SOURCES = 200
 
 
 #: The text of an INTERVAL that names its units, or is hours, minutes and seconds.
@@ -41,7 +44,7 @@ def check_query(query: exp.Expr, text: str) -> None:
     """Check that a query's tree is CQL.
 
     Raises:
-        MillpondError: CQL-103, 210, 217 or 218, at the part of `text` that is not CQL.
+        MillpondError: CQL-103, 104, 210, 217 or 218, at the part of `text` that is not CQL.
     """
     _Check(text).walk(query)
 
@@ -91,9 +94,18 @@ class _Check:
 
     def walk(self, root: exp.Expr) -> None:
         stack: list[tuple[exp.Expr, int, int]] = [(root, 0, 0)]
+        sources = 0
         while stack:
             node, depth, brackets = stack.pop()
             kind = type(node)
+            sources += kind is exp.Table
+            if sources > MOST_SOURCES:
+                raise self.fault(
+                    node,
+                    f"the statement reads more than {MOST_SOURCES} streams and relations",
+                    code="CQL-104",
+                    hint="Make streams or relations of parts of the query, and read those.",
+                )
             if kind in BRACKETED:
                 brackets += 1
             allowed = PARTS.get(kind)
