@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -319,19 +319,8 @@ class LeafView:
         if self._stored is not None:
             assert self._slot is not None
             return self._stored.rows(self._slot, lo, hi)
-        stem = StemSnapshot.of([(0, self._factors)], self._schema)
         part = self._segment.table.slice(lo, hi - lo)
-        found = match(part, stem, ScalarEvaluator.of_this_thread())
-        if 0 in found.failed and is_fault(found.failed[0]):
-            raise function_failed_error(found.failed[0])
-        if 0 in found.failed:
-            raise MillpondError(
-                "POND-404",
-                "the query's predicate could not be evaluated",
-                detail=found.failed[0],
-                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
-            )
-        return MatchReader(found.to_table()).rows(0, 0, hi - lo) + lo
+        return find_matches(part, self._factors, self._schema) + lo
 
     def sequence(self, rows: np.ndarray) -> np.ndarray:
         return global_seq(self._segment.local_seq[rows], self._ref.seq_runs)
@@ -349,3 +338,30 @@ class LeafView:
     ) -> np.ndarray:
         key = (self._factors.key if self._factors else None, self._sample, by, count)
         return self._segment.get_or_compute(key, compute)
+
+
+def find_matches(table: pa.Table, factors: Factors, schema: Schema) -> np.ndarray:
+    """The rows of a table that match a predicate, ascending.
+
+    Raises:
+        MillpondError: POND-404, the predicate cannot be evaluated; what a function that failed
+            gives.
+    """
+    found = match(table, _stem_of(factors, schema), ScalarEvaluator.of_this_thread())
+    if 0 in found.failed and is_fault(found.failed[0]):
+        raise function_failed_error(found.failed[0])
+    if 0 in found.failed:
+        raise MillpondError(
+            "POND-404",
+            "the query's predicate could not be evaluated",
+            detail=found.failed[0],
+            hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
+        )
+    rows = MatchReader(found.to_table()).rows(0, 0, table.num_rows)
+    return np.asarray(rows, np.int64)
+
+
+@lru_cache(maxsize=256)
+def _stem_of(factors: Factors, schema: Schema) -> StemSnapshot:
+    """The one predicate as a Query SteM; making it takes longer than matching a few elements."""
+    return StemSnapshot.of([(0, factors)], schema)

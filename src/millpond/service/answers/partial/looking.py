@@ -5,24 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.joins.keys import Axis
-from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
-from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
-from millpond.engine.scalars.evaluator import ScalarEvaluator
-from millpond.errors import MillpondError
 from millpond.model.budget import Budget
-from millpond.model.schema import Schema
 from millpond.planner.bind.bound_query import StreamLeaf
-from millpond.service.answers.leaf_scan import LeafView
+from millpond.service.answers.leaf_scan import LeafView, find_matches
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
 #: The probes of the first step of a budget in time; each further step has twice as many.
@@ -67,33 +60,9 @@ class LookedLeaf:
         table = take_elements(self.views, elements, names)
         kept = np.arange(table.num_rows)
         if self.factors is not None and table.num_rows:
-            kept = find_matches(table, self.factors, self.stream)
+            kept = find_matches(table, self.factors, self.stream.schema)
             table = table.take(pa.array(kept))
         return table.select(list(self.leaf.columns or names[:1])), kept
-
-
-def find_matches(table: pa.Table, factors: Factors, stream: StreamDef) -> np.ndarray:
-    """The rows of a table that match a predicate, ascending.
-
-    Raises:
-        MillpondError: POND-404, the predicate cannot be evaluated.
-    """
-    found = match(table, _stem_of(factors, stream.schema), ScalarEvaluator.of_this_thread())
-    if 0 in found.failed:
-        raise MillpondError(
-            "POND-404",
-            "the query's predicate could not be evaluated",
-            detail=found.failed[0],
-            hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
-        )
-    rows = MatchReader(found.to_table()).rows(0, 0, table.num_rows)
-    return np.asarray(rows, np.int64)
-
-
-@lru_cache(maxsize=256)
-def _stem_of(factors: Factors, schema: Schema) -> StemSnapshot:
-    """The one predicate as a Query SteM; making it takes longer than matching a few elements."""
-    return StemSnapshot.of([(0, factors)], schema)
 
 
 def spend(budget: Budget, begun: float) -> Iterator[int]:

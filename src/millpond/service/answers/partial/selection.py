@@ -17,7 +17,8 @@ from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.scalars.residual_query import Residual
 from millpond.planner.bind.preference import BoundPreference
-from millpond.service.answers.partial.looking import LookedLeaf, find_matches
+from millpond.service.answers.leaf_scan import find_matches
+from millpond.service.answers.partial.looking import LookedLeaf
 
 
 @dataclass(eq=False)
@@ -88,7 +89,7 @@ class SelectionRun:
             return np.arange(len(keys))
         first = self._index.first_elements()
         table = take_elements(self.looked.views, first, self.looked.stream.schema.names)
-        return find_matches(table, factors, self.looked.stream)
+        return find_matches(table, factors, self.looked.stream.schema)
 
     def _count(self, regions: Regions) -> Numbers:
         return self._index.count(regions.keys, regions.since, regions.upto)
