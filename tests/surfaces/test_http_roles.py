@@ -125,6 +125,11 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "POST /v1/catch-up": ({}, NONE, "reader"),
     "POST /v1/streams/{stream}/tuples": ({"content": ROW, "headers": NDJSON}, STREAM, "writer"),
     "PATCH /v1/streams/{stream}": ({"json": {"active": True}}, (["late"], []), "admin"),
+    "POST /v1/streams/{stream}/reset-clock": (
+        {"params": {"to": "2026-03-01 11:59:59"}},
+        (["flights"], []),
+        "admin",
+    ),
     "GET /v1/streams/{stream}/changes": ({}, (["late"], ["raises", *STREAM[1]]), "reader"),
 }
 #: Calls that choose queries, for which a query over a stream that is not granted is still a query.
@@ -206,6 +211,7 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         " FROM QUERIES TAGGED none",
         [],
     ),
+    "ResetClock": ("ALTER STREAM flights RESET CLOCK TO TIMESTAMP '2026-03-01 11:59:59'", []),
     "AlterSystem": ("ALTER SYSTEM SET (queue_memory = '64 MB')", []),
     "CreateQuery": (
         "CREATE QUERY made AS SELECT * FROM flights",
