@@ -334,6 +334,25 @@ class Surface(RuleBasedStateMachine):
             self.call("PATCH", path, 200, entity, json=found.settings)
         self.call("PATCH", path, 400 if known else 404, entity, json={"nothing": 1})
 
+    @rule(name=queries | names)
+    def makes_a_ticket(self, name: str) -> None:
+        known = name in self.queries
+        answer = self.call(
+            "POST", "/v1/tickets", 201 if known else (400, 404), json={"queries": [name]}
+        )
+        if known:
+            shapes.Ticket.model_validate(answer.json())
+
+    @rule(name=names)
+    def resets_a_clock_to_what_is_to_come(self, name: str) -> None:
+        known = name in self.streams
+        path = "/v1/streams/{stream}/reset-clock"
+        answer = self.call(
+            "POST", path, 200 if known else (400, 404), name, params={"to": "2099-01-01 00:00:00"}
+        )
+        if known:
+            assert shapes.ClockReset.model_validate(answer.json()).rejected == 0
+
     @rule(seconds=st.sampled_from([30, 0, -1]))
     def catch_up(self, seconds: int) -> None:
         expected = 200 if seconds > 0 else 422

@@ -22,6 +22,7 @@ PARTS = (
     "subscriptions",
     "refresher",
     "files",
+    "pressure",
 )
 
 
@@ -54,7 +55,7 @@ def parts(pond: Pond) -> Components:
 
 def test_a_batch_wakes_those_who_work_on_elements(connected: Connected, parts: Components) -> None:
     connected.handlers.batch_committed(parts.log.version, [])
-    assert connected.told() == [("maintenance", "wake"), ("advancer", "wake")]
+    assert connected.told() == [("maintenance", "wake"), ("advancer", "wake"), ("pressure", "look")]
 
 
 def test_advanced_derivations_wake_maintenance_alone(
