@@ -3,8 +3,8 @@
 Every query selects from one stream by two constants of its own, as saved searches do:
 `SELECT sent, item, price FROM s WHERE item = 17 AND price < 0.0123`. They are registered in bulk
 with `follow`. One reader has one feed of all of them and compares what it was given with a direct
-computation: of every query the number of changes, and the sum of what they say. The lag of a change is
-from handing its element over until the reader has the change; it includes waiting for the epoch.
+computation: of every query the number of changes, and the sum of their prices. The lag of a change
+is from handing its element over until the reader has the change.
 
     python benchmarks/feeds.py [--queries 10000] [--rate 20000] [--seconds 30]
 """
@@ -105,7 +105,8 @@ class Reader(threading.Thread):
                 now = time.time()
                 for event in events:
                     if event.kind == "change":
-                        assert event.changes is not None and event.id is not None
+                        assert event.changes is not None
+                        assert event.id is not None
                         table = event.changes.table
                         sent = table["sent"][event.index].as_py()
                         place = self._place[event.id]
