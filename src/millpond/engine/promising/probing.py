@@ -31,7 +31,7 @@ class Found:
     priority: Estimates
 
 
-class Prober:
+class RegionProber:
     """Looks at regions of the queries of one family.
 
     Args:

@@ -23,7 +23,7 @@ from millpond.engine.joins.keys import Numbers
 from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
 from millpond.engine.promising.look import Look
 from millpond.engine.promising.new_regions import list_join, list_selection
-from millpond.engine.promising.probing import Found, Prober, join_found
+from millpond.engine.promising.probing import Found, RegionProber, join_found
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.promising.waiting import ORDERS, REGION, Waiting, choose
 from millpond.engine.scalars.residual_query import Residual
@@ -71,7 +71,7 @@ class Family:
 
     def __post_init__(self) -> None:
         first = self.looks[0]
-        self._prober = Prober(self.looks, self.failures)
+        self._prober = RegionProber(self.looks, self.failures)
         self._allowed = FamilyPredicates(
             [look.streams[0].allowed for look in self.looks],
             first.streams[0].schema,
