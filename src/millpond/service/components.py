@@ -46,7 +46,7 @@ from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
-from millpond.service.ingest.pushed_rows import PushedRows
+from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.inputs import Inputs
@@ -157,7 +157,7 @@ class Components:
         self.intake = Intake(
             self._store.inbox, self.log, self.floors, self.door, wanted, self.pressure, ahead
         )
-        self.pushed = PushedRows(self.intake, runtime)
+        self.pushed = Pushes(self.intake, runtime)
         self.sequencer = Sequencer(
             self.log,
             self.intake,

@@ -13,7 +13,7 @@ from millpond.service.changes.derivations import Derivations
 from millpond.service.definitions.sources import Sources
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
-from millpond.service.ingest.pushed_rows import STATED_SECONDS, PushedRows
+from millpond.service.ingest.pushes import STATED_SECONDS, Pushes
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch_log import EpochLog
 
@@ -34,7 +34,7 @@ class Inputs:
         log: EpochLog,
         runtime: Runtime,
         intake: Intake,
-        pushed: PushedRows,
+        pushed: Pushes,
         pressure: Pressure,
         sources: Sources,
         registrar: Registrar,

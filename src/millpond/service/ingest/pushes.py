@@ -14,7 +14,7 @@ STATED_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 
 
-class PushedRows:
+class Pushes:
     """Knows the last push that a statement made, and waits for pushes; safe from any thread."""
 
     def __init__(self, intake: Intake, runtime: Runtime) -> None:
