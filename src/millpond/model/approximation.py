@@ -1,7 +1,8 @@
 """What the `approx_…` functions promise, and the numbers their values are defined by.
 
 A value of these functions is a function of the bag of its arguments, so it does not depend on the
-order of rows, on where data is cut, or on whether it is merged from summaries. `hash` is DuckDB's.
+order of rows, on where data is cut, or on whether it is merged from sketches. Hashes are those of
+DuckDB.
 """
 
 from __future__ import annotations
