@@ -27,7 +27,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
-from millpond.service.changes.looks import make_look, step_length, with_priority
+from millpond.service.changes.looks import columns_of_part, make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
@@ -101,11 +101,9 @@ class Derivation:
     def schema(self) -> pa.Schema:
         """The columns of its changes."""
         found = self.plan.schema
-        return (
-            found
-            if self.look is None
-            else found.append(pa.field(self.look.columns[-1], pa.float64()))
-        )
+        for name in () if self.look is None else self.look.columns[len(found) - 2 :]:
+            found = found.append(pa.field(name, pa.float64()))
+        return found
 
     def reach(self, at: int) -> dict[str, int | None]:
         """As `Plan.reach`: also what a look's summaries reach, and what waits."""
@@ -129,7 +127,8 @@ class Derivation:
     @property
     def moves_by_itself(self) -> bool:
         """Whether time alone may bring changes: rows of the answer may expire."""
-        return self.look is None and self.plan.root.pattern is not Pattern.MONOTONIC
+        is_moved = self.look is None or self.look.kind == "aggregate"
+        return is_moved and self.plan.root.pattern is not Pattern.MONOTONIC
 
 
 class Derivations:
@@ -466,7 +465,7 @@ class Derivations:
         log = StreamDef(
             self._log.next_id(),
             change_log_name(query.id),
-            bound.output if look is None else with_priority(bound.output),
+            bound.output if look is None else columns_of_part(bound.output, look.kind),
             retain_rows=int(option(query, "keep_changes")),
             derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
         )
