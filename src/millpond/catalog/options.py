@@ -28,6 +28,7 @@ class Scope(Enum):
     SYSTEM = "the pond, by ALTER SYSTEM"
     ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
     OPEN = "`millpond.open` alone"
+    SERVER = "a server: `millpond serve`"
     SINK = "a sink, by CREATE SINK and ALTER SINK"
 
 
@@ -533,6 +534,63 @@ _EVERY = (
         64,
         type=int,
         entities=("joins",),
+    ),
+    Option(
+        "max_connections",
+        (Scope.SERVER,),
+        "a whole number > 0",
+        "how many connections are kept at once; a new one takes the place of the longest idle one,"
+        " and is answered 503 if none is idle",
+        _INTEGER,
+        unless_given="as many as leave 256 descriptors of the process, or half of them",
+        type=int,
+    ),
+    Option(
+        "keep_alive",
+        (Scope.SERVER,),
+        "a number > 0",
+        "how many seconds a connection is kept between two requests",
+        _POSITIVE,
+        5.0,
+        type=float,
+    ),
+    Option(
+        "patience",
+        (Scope.SERVER,),
+        "a number > 0",
+        "how many seconds a client may take for the headers of a request, and over how many its"
+        " rate is measured",
+        _POSITIVE,
+        20.0,
+        type=float,
+    ),
+    Option(
+        "slowest_rate",
+        (Scope.SERVER,),
+        "a number > 0",
+        "how many bytes a second a client at least sends of a body, and takes of an answer or a"
+        " feed that waits for it; slower ones are cut off",
+        _POSITIVE,
+        1000.0,
+        type=float,
+    ),
+    Option(
+        "body_memory",
+        (Scope.SERVER,),
+        "an amount of memory, as '256 MB'",
+        "how much of the bodies of all requests is held at once; beyond it, the body that has been"
+        " coming longest gives way, or a request is answered 503",
+        _AMOUNT,
+        "256 MB",
+    ),
+    Option(
+        "answer_memory",
+        (Scope.SERVER,),
+        "an amount of memory, as '256 MB'",
+        "how much of all answers waits at once for clients to take it; beyond it, the connections"
+        " whose answers have waited longest are closed",
+        _AMOUNT,
+        "256 MB",
     ),
     Option(
         "function_seconds",
