@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.catalog.options import OPTIONS, Scope, list_options, parse_memory
+from millpond.catalog.option_values import parse_memory
+from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.service.queries.options import check_settings
 
 #: The names of the settings, which are those of the catalog.

@@ -316,58 +316,52 @@ _EVERY = (
     Option(
         "max_connections",
         (Scope.SERVER,),
-        "a whole number > 0",
+        INTEGER,
         "how many connections are kept at once; a new one takes the place of the longest idle one,"
         " and is answered 503 if none is idle",
-        _INTEGER,
         unless_given="as many as leave 256 descriptors of the process, or half of them",
         type=int,
     ),
     Option(
         "keep_alive",
         (Scope.SERVER,),
-        "a number > 0",
+        POSITIVE,
         "how many seconds a connection is kept between two requests",
-        _POSITIVE,
         5.0,
         type=float,
     ),
     Option(
         "patience",
         (Scope.SERVER,),
-        "a number > 0",
+        POSITIVE,
         "how many seconds a client may take for the headers of a request, and over how many its"
         " rate is measured",
-        _POSITIVE,
         20.0,
         type=float,
     ),
     Option(
         "slowest_rate",
         (Scope.SERVER,),
-        "a number > 0",
+        POSITIVE,
         "how many bytes a second a client at least sends of a body, and takes of an answer or a"
         " feed that waits for it; slower ones are cut off",
-        _POSITIVE,
         1000.0,
         type=float,
     ),
     Option(
         "body_memory",
         (Scope.SERVER,),
-        "an amount of memory, as '256 MB'",
+        MEMORY,
         "how much of the bodies of all requests is held at once; beyond it, the body that has been"
         " coming longest gives way, or a request is answered 503",
-        _AMOUNT,
         "256 MB",
     ),
     Option(
         "answer_memory",
         (Scope.SERVER,),
-        "an amount of memory, as '256 MB'",
+        MEMORY,
         "how much of all answers waits at once for clients to take it; beyond it, the connections"
         " whose answers have waited longest are closed",
-        _AMOUNT,
         "256 MB",
     ),
     Option(
