@@ -34,6 +34,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.runtime.shared_log_task import CutLogsJob, CutLogsResult, cut_logs
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.derivation import find_start
 from millpond.service.changes.derivations import Derivations
 from millpond.service.ingest.intake import Intake, check_heartbeat
 from millpond.service.ingest.sequencer import (
@@ -304,7 +305,7 @@ class ClockResets:
         derivation = self._derivations.find_of(plan.version, derived)
         if derivation is None:
             return final
-        return self._derivations.find_start(plan.seen(), derivation.bound, derivation.plan, final)
+        return find_start(plan.seen(), derivation.bound, derivation.plan, final)
 
     def _set_back(self, plan: _Plan, derived: StreamDef, final: int) -> None:
         """Set a derivation back to an instant, or to the first one it can be computed from."""
