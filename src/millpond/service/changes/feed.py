@@ -40,7 +40,12 @@ from millpond.service.changes.feed_cursor import (
     write_feed_cursor,
 )
 from millpond.service.changes.feed_event import FeedEvent
-from millpond.service.changes.feed_member import CursorWriter, Member, find_places
+from millpond.service.changes.feed_member import (
+    CursorWriter,
+    Member,
+    find_places,
+    group_by_streams,
+)
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection, state_of
 from millpond.service.results import Answer, Changes
 from millpond.state.epoch_log import EpochLog
@@ -187,8 +192,8 @@ class Feed:
         events += self._give(found, limit)
         if found.is_all and len(found.row) <= limit:
             for member in self._members.values():
-                if not member.is_inside or member.complete > member.given:
-                    member.given = max(member.given, member.complete)
+                if member.complete > member.given:
+                    member.given = member.complete
                     member.is_inside = False
             cursor = self.cursor
             if cursor != self._marked:
@@ -548,15 +553,12 @@ class Feed:
     def _progress(self) -> list[dict[str, Any]]:
         """Up to which instant the changes are complete, by the streams the queries read."""
         version = self._feeds.log.version
-        groups: dict[Streams, list[Member]] = defaultdict(list)
-        for member in self._in_order():
-            if member.state == "active":
-                groups[member.streams].append(member)
+        groups = group_by_streams([m for m in self._in_order() if m.state == "active"])
         return [
             {
                 "streams": [s.name for id in streams.ids if (s := version.streams.get(id))],
                 "queries": len(members),
-                "up_to": min(member.given for member in members),
+                "up_to": min([member.given for member in members]),
                 "awaits": self._find_awaited(version, streams),
             }
             for streams, members in groups.items()
