@@ -144,6 +144,15 @@ def test_every_result_is_an_exact_one_and_none_comes_twice(ready: Pond, budget: 
     assert short >= (len(QUERIES) - 1 if budget == "0.3 probes" else 3)
 
 
+def test_a_join_with_a_stream_that_stays_empty_has_no_results(ready: Pond) -> None:
+    follow(ready, "2 probes")
+    ready.ingest("s", rows_of(8, 100, 30)[0].sort_by("ts"))
+    ready.execute(END)
+    for name in JOINS:
+        assert results(ready, name) == [], name
+        assert ready.query(name).fetch().exact
+
+
 @settings(max_examples=2)
 @given(
     st.lists(st.floats(0.05, 0.95), max_size=4, unique=True).map(sorted),
