@@ -185,7 +185,7 @@ class LookJob:
         key = (self.job.life, tuple((s.stream_id, s.look.weight if s.look else 0) for s in sinks))
         family = _families.get(key, lambda: Family(looks, _residual))
         family.failures.clear()
-        state = read_state([sink.waiting for sink in sinks], self.job.store)
+        state = read_state([sink.waiting for sink in sinks], self.job.store, self.job.position)
         indexes = [self._index(looks[0], leaf) for leaf in range(len(looks[0].streams))]
         steps: dict[int, list[LookedStep]] = defaultdict(list)
         for line in lines:

@@ -256,13 +256,15 @@ class ClockResets:
         clock, start = plan.version.clock(derived.id), final
         derivation = self._derivations.find_of(plan.version, derived)
         if derivation is not None:
+            if derivation.line:  # a step is taken back as a whole
+                start = final = (final + 1) // derivation.line * derivation.line - 1
             start = find_start(plan.seen(), derivation.bound, derivation.plan, final)
         is_begun_anew = start > final and derived.is_change_log
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}
         cuts = self._cut(plan, derived, after, None, 0)
-        # What waits to be looked at may be of what is taken back; what is made anew is looked at.
-        plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
+        if is_begun_anew:  # else the next step finds what waits, and what of it was taken back
+            plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
         removed = sum(s.rows for s in whole.values()) + sum(c.removed for c in cuts)
         goes_on = start == final and clock.kept_from <= final + 1
         plan.put(
