@@ -125,7 +125,8 @@ def _remark(code: str) -> list[str]:
 def _golden_examples() -> Iterator[tuple[str, str]]:
     """Per code an example: statement and error, from the first golden that has the code."""
     seen: set[str] = set()
-    paths = [*sorted((GOLDENS / "errors").glob("*.cqt")), *sorted(GOLDENS.rglob("*.cqt"))]
+    errors = sorted((GOLDENS / "errors").rglob("*.cqt"), key=lambda path: path.name)
+    paths = [*errors, *sorted(GOLDENS.rglob("*.cqt"))]
     for path in paths:
         better = {c for c, name in _BEST.items() if path.stem != name}
         for code, text in _provoked(path, seen | better):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,9 +136,27 @@ def test_no_modules_import_each_other_in_a_circle():
     assert left == {}
 
 
-def test_no_folder_holds_more_than_25_modules():
-    sizes = {d: len(list(d.glob("*.py"))) for d in {f.parent for f in FILES}}
-    assert {str(d): n for d, n in sizes.items() if n > 25} == {}
+#: A folder with more files than this lacks a level.
+WHAT_ONE_SEES = 25
+
+
+def folder_sizes(top: Path) -> dict[str, int]:
+    """How many files each folder below `top` holds itself, without what Python compiles."""
+    files = [f for f in top.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
+    return Counter(str(file.parent.relative_to(ROOT)) for file in files)
+
+
+@pytest.mark.parametrize("top", ["src/millpond", "tests", "benchmarks", "examples"])
+def test_no_folder_holds_more_than_25_files(top):
+    sizes = folder_sizes(ROOT / top)
+    assert len(sizes) > 1
+    assert {folder: n for folder, n in sizes.items() if n > WHAT_ONE_SEES} == {}
+
+
+def test_files_of_a_folder_are_counted():
+    sizes = folder_sizes(ROOT / "tests" / "architecture")
+    modules = list((ROOT / "tests" / "architecture").glob("*.py"))
+    assert sizes == {"tests/architecture": len(modules)}
 
 
 #: Names of two classes that are two forms of one idea.

@@ -18,11 +18,11 @@ GOLDENS = Path(__file__).parents[1] / "cql"
 
 #: One of every kind: each crosses another part of the way through Spark.
 SAMPLE = [
-    ("changes/reopened", Variation(cut=1)),
-    ("changes/joins_and_relations", Variation(order="queries first")),
-    ("changes/predicates_over_subqueries", Variation(order="queries first")),
-    ("changes/system_time", Variation()),
-    ("changes/window_functions", Variation(cut=1)),
+    ("changes/derivations/reopened", Variation(cut=1)),
+    ("changes/operators/joins_and_relations", Variation(order="queries first")),
+    ("changes/operators/predicates_over_subqueries", Variation(order="queries first")),
+    ("changes/instants/system_time", Variation()),
+    ("changes/operators/window_functions", Variation(cut=1)),
     ("derived/streams_of_streams", Variation(cut=1, order="data first")),
     ("joins/outer_joins", Variation()),
     ("joins/three_way_join", Variation(cut=7, order="data first")),
@@ -34,8 +34,8 @@ SAMPLE = [
     ("time/system_and_application_time", Variation(cut=1)),
     ("types/doubles_and_nan", Variation(order="data first", decoys=3)),
     ("types/timestamps_and_dates", Variation(options=(("materialize", "none"),))),
-    ("windows/rows_ties_by_arrival", Variation(cut=2, reopen_every=5)),
-    ("windows/slide_moves_at_multiples", Variation(shuffled=True)),
+    ("windows/rows/rows_ties_by_arrival", Variation(cut=2, reopen_every=5)),
+    ("windows/time/slide_moves_at_multiples", Variation(shuffled=True)),
 ]
 
 

@@ -8,15 +8,35 @@ the list. To add an option, add an entry here. A setting of the engine also beco
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from enum import Enum
 from typing import Any
-from urllib.parse import urlsplit
 
-from millpond.model.names import LONGEST_NAME, find_fault_of_line
+from millpond.catalog.option_values import (
+    BATCH,
+    COMMENT,
+    COUNT,
+    INTEGER,
+    LENGTH,
+    LENGTH_OR_AUTO,
+    LENGTH_OR_UNBOUNDED,
+    MEMORY,
+    MEMORY_OR_UNBOUNDED,
+    OWNER,
+    POSITIVE,
+    TAGS,
+    TOLERANCE,
+    TOPIC,
+    TRUTH,
+    UP_TO_A_MINUTE,
+    URL,
+    VARIABLE,
+    WHOLE,
+    OptionValues,
+    anything,
+    one_of,
+    path,
+)
 
 
 class Scope(Enum):
@@ -32,29 +52,14 @@ class Scope(Enum):
 
 
 @dataclass(frozen=True)
-class OptionValues:
-    """The values that options of one kind can have.
-
-    Attributes:
-        check: Turns a value into the form that is stored. Raises ValueError for a wrong value, with
-            a sentence if the list of values does not explain the error.
-        schema: The same values in the words of JSON Schema, for clients over HTTP.
-    """
-
-    check: Callable[[Any], Any]
-    schema: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Option:
     """An option.
 
     Attributes:
         name: Its name, in lower case.
         scopes: The kinds of things that have the option.
-        takes: Its values, in words.
-        what: The option's purpose; empty where `takes` says it.
-        values: Its values, as programs check and describe them.
+        values: The values it can have.
+        what: The option's purpose; empty where the values say it.
         default: Its value if it is not given; None: see `unless_given`.
         unless_given: The default in words, where it is not one value.
         type: The type of its values as the command line reads them.
@@ -66,9 +71,8 @@ class Option:
 
     name: str
     scopes: tuple[Scope, ...]
-    takes: str
-    what: str
     values: OptionValues
+    what: str
     default: Any = None
     unless_given: str = ""
     type: type = str
@@ -77,232 +81,29 @@ class Option:
     remark: str = ""
 
     @property
+    def takes(self) -> str:
+        """The values in words."""
+        return self.values.takes
+
+    @property
     def text(self) -> str:
         """The option's values and its purpose."""
         return f"{self.takes}: {self.what}" if self.what else self.takes
 
 
-def _words(*words: str) -> OptionValues:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or value.lower() not in words:
-            raise ValueError
-        return value.lower()
-
-    return OptionValues(check, {"enum": list(words)})
-
-
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # No column can hold a number beyond 64 bits.
-    return is_number and -(2**63) <= value < 2**63
-
-
-def _truth(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-def _positive(value: Any) -> Any:
-    if not _is_number(value) or value <= 0:
-        raise ValueError
-    return value
-
-
-def _whole(value: Any) -> Any:
-    if not _is_number(value) or int(value) != value:
-        raise ValueError
-    return value
-
-
-def _count(value: Any) -> Any:
-    return _positive(_whole(value))
-
-
-def _integer(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError
-    return value
-
-
-def _length(value: Any) -> str:
-    """Print a length of time, given as text or as a `timedelta`, in its longest unit."""
-    from millpond.cql.parse.durations import duration_text, parse_duration, timedelta_text
-
-    if isinstance(value, timedelta):
-        value = timedelta_text(value)
-    if not isinstance(value, str):
-        raise ValueError("A number needs a unit of time" if _is_number(value) else "")
-    return duration_text(parse_duration(value))
-
-
-def _minute(value: Any) -> str:
-    """A length of time above zero and up to a minute."""
-    from millpond.cql.parse.durations import parse_duration
-
-    text = _length(value)
-    if not 0 < parse_duration(text) <= 60_000_000:
-        raise ValueError
-    return text
-
-
-def _batch(value: Any) -> int:
-    if _integer(value) > 10_000:
-        raise ValueError
-    return int(value)
-
-
-_VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,199}"
-
-
-def _variable(value: Any) -> str:
-    if not isinstance(value, str) or re.fullmatch(_VARIABLE, value) is None:
-        raise ValueError
-    return value
-
-
-_TOPIC = "^[A-Za-z0-9._-]{1,249}$"
-
-
-def _topic(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(_TOPIC[1:-1], value):
-        raise ValueError
-    return value
-
-
-def _path(value: Any) -> str:
-    if not isinstance(value, str) or not value or "\0" in value or len(value) > 1_000:
-        raise ValueError
-    return value
-
-
-def _url(value: Any) -> str:
-    """A URL of http or https with a host and nothing that is secret or not sent."""
-    if not isinstance(value, str) or len(value) > 2_000 or not value.isascii():
-        raise ValueError
-    if any(c <= " " or c in '"<>\\^`{|}\x7f' for c in value):
-        raise ValueError
-    parts = urlsplit(value)
-    is_there = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    if not is_there or "@" in parts.netloc or parts.fragment:
-        raise ValueError
-    return value
-
-
-def _length_or_auto(value: Any) -> str:
-    is_auto = isinstance(value, str) and value.lower() == "auto"
-    return "auto" if is_auto else _length(value)
-
-
-def _length_or_unbounded(value: Any) -> str:
-    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
-    return "unbounded" if is_unbounded else _length(value)
-
-
-def _memory(value: Any) -> str:
-    """Print an amount of memory, in its largest unit that is a whole number of it."""
-    match = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("A number needs a unit: KB, MB or GB" if _is_number(value) else "")
-    bytes = int(float(match[1]) * _UNITS[match[2].upper()])
-    if not 1_000 <= bytes < 2**62:
-        raise ValueError("It is at least 1 KB")
-    for unit, size in reversed(_UNITS.items()):
-        if bytes % size == 0:
-            return f"{bytes // size} {unit}"
-    raise AssertionError(bytes)
-
-
-_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_MEMORY = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*([KMGT]?B)")
-
-
-def parse_memory(text: str) -> int:
-    """The bytes of an amount that an option of memory holds.
-
-    >>> parse_memory("256 MB")
-    256000000
-    """
-    number, unit = text.split()
-    return int(number) * _UNITS[unit]
-
-
-def _tolerance(value: Any) -> str:
-    from millpond.catalog.tolerance import parse_tolerance
-
-    if not isinstance(value, str):
-        raise ValueError
-    return str(parse_tolerance(value))
-
-
-def _memory_or_unbounded(value: Any) -> str:
-    is_unbounded = isinstance(value, str) and value.lower() == "unbounded"
-    return "unbounded" if is_unbounded else _memory(value)
-
-
-def _anything(value: Any) -> Any:
-    return value
-
-
-#: The most characters of a comment.
-_COMMENT_LENGTH = 10_000
-
-
-def _owner(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError
-    if fault := find_fault_of_line(value):
-        raise ValueError(fault.rstrip("."))
-    return value.strip()
-
-
-def _comment(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _COMMENT_LENGTH:
-        raise ValueError
-    if fault := find_fault_of_line(value.translate({10: " ", 9: " "}), _COMMENT_LENGTH):
-        raise ValueError(fault.rstrip("."))
-    return value
-
-
-def _tags(value: Any) -> str:
-    """Write tags, given as text or as a list, as one text in lower case and alphabetical order."""
-    if isinstance(value, list | tuple):
-        if not all(isinstance(tag, str) and "," not in tag for tag in value):
-            raise ValueError("A tag is text without a comma")
-        value = ",".join(value)
-    if not isinstance(value, str):
-        raise ValueError
-    tags = sorted({tag.strip().lower() for tag in value.split(",")} - {""})
-    if any(len(tag) > LONGEST_NAME for tag in tags) or len(tags) > 100:
-        raise ValueError("At most 100 tags of 200 characters each")
-    if fault := next(filter(None, map(find_fault_of_line, tags)), None):
-        raise ValueError(fault.rstrip("."))
-    return ", ".join(tags)
-
-
-_TEXT = {"type": "string"}
-_TRUTH = OptionValues(_truth, {"type": "boolean"})
-_POSITIVE = OptionValues(_positive, {"type": "number", "exclusiveMinimum": 0})
-_WHOLE = OptionValues(_whole, {"type": "integer"})
-_COUNT = OptionValues(_count, {"type": "integer", "minimum": 1})
-_INTEGER = OptionValues(_integer, {"type": "integer", "minimum": 1})
-_LENGTH = OptionValues(_length, _TEXT)
-_LENGTH_OR_AUTO = OptionValues(_length_or_auto, _TEXT)
-_LENGTH_OR_UNBOUNDED = OptionValues(_length_or_unbounded, _TEXT)
-_AMOUNT = OptionValues(_memory, _TEXT)
-_ANYTHING = OptionValues(_anything, {})
-_OWNER = OptionValues(_owner, _TEXT)
-_COMMENT = OptionValues(_comment, _TEXT)
-_TAGS = OptionValues(_tags, {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})
-
 _EVERY = (
     Option(
         "materialize",
         (Scope.QUERY,),
-        "'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current"
-        " answer too), 'auto' (keep it if it is often asked for)",
+        one_of(
+            "lazy",
+            "none",
+            "eager",
+            "auto",
+            takes="'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the"
+            " current answer too), 'auto' (keep it if it is often asked for)",
+        ),
         "",
-        _words("lazy", "none", "eager", "auto"),
         "lazy",
         entities=("answer",),
         remark="See [standing queries](../guide/standing_queries.md).",
@@ -310,9 +111,8 @@ _EVERY = (
     Option(
         "active",
         (Scope.QUERY, Scope.STREAM, Scope.SINK),
-        "true or false",
+        TRUTH,
         "an inactive query keeps its definition and is not matched; an inactive sink waits",
-        _TRUTH,
         True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has; so does a sink that is dead.",
@@ -320,20 +120,18 @@ _EVERY = (
     Option(
         "overload",
         (Scope.INPUT,),
-        "'block', 'shed random', 'shed chunks' or 'shed lightest'",
+        one_of("block", "shed random", "shed chunks", "shed lightest"),
         "what gives way when more is pushed than can be done: the pushes, which are refused"
         " (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a"
         " weight matches, which are counted and lost",
-        _words("block", "shed random", "shed chunks", "shed lightest"),
         "block",
         remark="See [when it gets too much](../guide/pressure.md).",
     ),
     Option(
         "queue_memory",
         (Scope.SYSTEM,),
-        "an amount of memory, as '256 MB'",
+        MEMORY,
         "how many bytes of pushed rows may wait for their epoch",
-        _AMOUNT,
         "256 MB",
         entities=("queue",),
         remark="A push that is larger is taken when nothing waits.",
@@ -341,10 +139,9 @@ _EVERY = (
     Option(
         "query_memory",
         (Scope.SYSTEM,),
-        "an amount of memory, as '64 MB', or 'unbounded'",
+        MEMORY_OR_UNBOUNDED,
         "how many bytes of elements a query of weight 1 is granted in its windows, one of weight 2"
         " twice as many",
-        OptionValues(_memory_or_unbounded, _TEXT),
         "unbounded",
         remark="A query that would need more is reduced as far as it tolerates when it is"
         " registered or altered; a query that tolerates nothing stays exact.",
@@ -352,10 +149,9 @@ _EVERY = (
     Option(
         "tolerate",
         (Scope.QUERY,),
-        "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'",
+        TOLERANCE,
         "how far the query may be reduced when there is not enough memory or time: the shortest"
         " window, the smallest sample, the widest interval of an estimate",
-        OptionValues(_tolerance, _TEXT),
         "nothing",
         is_settled=True,
         remark="See [what you tolerate](../guide/tolerate.md).",
@@ -363,9 +159,8 @@ _EVERY = (
     Option(
         "weight",
         (Scope.QUERY,),
-        "a number > 0",
+        POSITIVE,
         "the query's share of the work when there is too little time for all queries",
-        _POSITIVE,
         1,
         entities=("answer",),
         remark="Work for queries of greater weight is done first: matching, merging, kept answers.",
@@ -373,27 +168,24 @@ _EVERY = (
     Option(
         "max_rows",
         (Scope.QUERY,),
-        "a whole number > 0",
+        COUNT,
         "the most rows an answer may have",
-        _COUNT,
         1_000_000,
         entities=("answer",),
     ),
     Option(
         "max_seconds",
         (Scope.QUERY,),
-        "a number > 0",
+        POSITIVE,
         "the longest time an evaluation may take, in seconds",
-        _POSITIVE,
         30.0,
         entities=("answer",),
     ),
     Option(
         "changes",
         (Scope.QUERY,),
-        "'from registration' or 'from beginning'",
+        one_of("from registration", "from beginning"),
         "which changes FETCH begins with",
-        _words("from registration", "from beginning"),
         "from registration",
         is_settled=True,
         remark="It counts when the first change is asked for, and not after.",
@@ -401,18 +193,16 @@ _EVERY = (
     Option(
         "follow",
         (Scope.QUERY,),
-        "true or false",
+        TRUTH,
         "whether the query's changes are computed from now on, though nobody has asked for them",
-        _TRUTH,
         False,
         remark="A query that is followed stays so: `false` changes nothing then.",
     ),
     Option(
         "strategy",
         (Scope.QUERY, Scope.ENGINE),
-        "'aware', 'direct' or 'negative'",
+        one_of("aware", "direct", "negative"),
         "how operators learn that rows have left",
-        _words("aware", "direct", "negative"),
         "aware",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them. By default it is that of"
@@ -421,18 +211,16 @@ _EVERY = (
     Option(
         "partitions",
         (Scope.QUERY,),
-        "a whole number > 0",
+        COUNT,
         "into how many partitions by expiration time an operator puts its rows",
-        _COUNT,
         unless_given="what costs least",
         remark="It is for the query's changes, with strategy 'aware'.",
     ),
     Option(
         "eager_expiration",
         (Scope.QUERY, Scope.ENGINE),
-        "a length of time, as '10 seconds' or INTERVAL 10 SECONDS",
+        LENGTH,
         "how long changes may wait that come from expiration alone",
-        _LENGTH,
         "0 SECONDS",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, and does not alter them"
@@ -442,10 +230,9 @@ _EVERY = (
     Option(
         "lazy_expiration",
         (Scope.QUERY, Scope.ENGINE),
-        "a length of time, or 'auto'",
+        LENGTH_OR_AUTO,
         "how often expired rows are dropped from state that need not be read at once; 'auto' drops"
         " them when they are as many as the live rows",
-        _LENGTH_OR_AUTO,
         "auto",
         entities=("derivation", "changes"),
         remark="It is for the query's changes, too.",
@@ -453,18 +240,16 @@ _EVERY = (
     Option(
         "keep_changes",
         (Scope.QUERY,),
-        "a whole number > 0",
+        COUNT,
         "how many changes are kept to be read again",
-        _COUNT,
         1_000_000,
         entities=("derivation",),
     ),
     Option(
         "seed",
         (Scope.QUERY,),
-        "a whole number",
+        WHOLE,
         "the seed of its samples",
-        _WHOLE,
         unless_given="from the query's text",
         is_settled=True,
         remark="Queries with the same text have the same sample, whenever they are registered.",
@@ -472,42 +257,37 @@ _EVERY = (
     Option(
         "owner",
         (Scope.QUERY,),
-        "a text",
+        OWNER,
         "whose query it is; lists, feeds and bulk changes choose queries by it",
-        _OWNER,
         "",
     ),
     Option(
         "tags",
         (Scope.QUERY,),
-        "words with commas between them, or a list of words",
+        TAGS,
         "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
-        _TAGS,
         "",
     ),
     Option(
         "comment",
         (Scope.QUERY,),
-        "a text",
+        COMMENT,
         "a remark for people",
-        _COMMENT,
         "",
     ),
     Option(
         "routing",
         (Scope.ENGINE,),
-        "'ticket', 'fixed', 'random' or 'worst'",
+        one_of("ticket", "fixed", "random", "worst"),
         "the eddies' routing policy; 'ticket' adapts to measured costs and selectivities",
-        _words("ticket", "fixed", "random", "worst"),
         "ticket",
         entities=("eddies",),
     ),
     Option(
         "shards",
         (Scope.ENGINE,),
-        "a whole number > 0",
+        INTEGER,
         "into how many tasks the work on a shared join is divided: about the number of cores",
-        _INTEGER,
         2,
         type=int,
         entities=("joins",),
@@ -515,10 +295,9 @@ _EVERY = (
     Option(
         "max_pairs",
         (Scope.ENGINE,),
-        "a whole number > 0",
+        INTEGER,
         "the most pairs one task may find in one batch; a query whose own join finds more is"
         " suspended",
-        _INTEGER,
         50_000_000,
         type=int,
         entities=("joins",),
@@ -526,10 +305,9 @@ _EVERY = (
     Option(
         "max_cores",
         (Scope.ENGINE,),
-        "a whole number > 0",
+        INTEGER,
         "how many shared joins are kept up to date: those that most queries use; other joins are"
         " computed at invocation",
-        _INTEGER,
         64,
         type=int,
         entities=("joins",),
@@ -537,146 +315,129 @@ _EVERY = (
     Option(
         "function_seconds",
         (Scope.OPEN,),
-        "a number > 0",
+        POSITIVE,
         "how long one call of a user-defined function may take, in seconds, unless the function has"
         " a limit of its own",
-        _POSITIVE,
         10.0,
     ),
     Option(
         "function_key",
         (Scope.OPEN,),
-        "a path",
+        anything("a path"),
         "the file of the key that seals functions; the code of others is not run",
-        _ANYTHING,
         unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
     ),
     Option(
         "ahead",
         (Scope.OPEN,),
-        "a length of time, or 'unbounded'",
+        LENGTH_OR_UNBOUNDED,
         "how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD"
         " clause; rows further ahead are rejected",
-        _LENGTH_OR_UNBOUNDED,
         "1 DAY",
         remark="Bounded runs have no limit.",
     ),
     Option(
         "master",
         (Scope.OPEN,),
-        "the URL of a Spark master",
+        anything("the URL of a Spark master"),
         "where tasks run",
-        _ANYTHING,
         unless_given="this machine",
     ),
     Option(
         "spark",
         (Scope.OPEN,),
-        "a Spark session",
+        anything("a Spark session"),
         "used instead of one of Millpond's own, and left running",
-        _ANYTHING,
         unless_given="one of its own",
     ),
     Option(
         "bounded",
         (Scope.OPEN,),
-        "true or false",
+        TRUTH,
         "whether file sources are finite: they are read to their end before the first answer"
         " instead of being watched for more",
-        _TRUTH,
         False,
     ),
     Option(
         "progress",
         (Scope.OPEN,),
-        "a function",
+        anything("a function"),
         'called while sources are read, with `{"stream", "rows", "done"}`',
-        _ANYTHING,
         unless_given="nobody is told",
     ),
     Option(
         "url",
         (Scope.SINK,),
-        "an http or https URL without a user",
+        URL,
         "where batches are posted to",
-        OptionValues(_url, {"type": "string", "maxLength": 2_000}),
         unless_given="it has to be given",
         remark="See [webhooks](../guide/webhooks.md).",
     ),
     Option(
         "key_env",
         (Scope.SINK,),
-        "the name of an environment variable of the server",
+        VARIABLE,
         "it holds the key that batches are signed with",
-        OptionValues(_variable, {"type": "string", "pattern": _VARIABLE}),
         unless_given="`key_file` says where the key is",
         remark="A client's begins with `MILLPOND_SINK_`.",
     ),
     Option(
         "key_file",
         (Scope.SINK,),
-        "the path of a file of the server",
+        path("the path of a file of the server"),
         "it holds the key that batches are signed with",
-        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
         unless_given="`key_env` says where the key is",
         remark="Not for clients.",
     ),
     Option(
         "bootstrap",
         (Scope.SINK,),
-        "brokers of Kafka, `host:port, …`",
+        path("brokers of Kafka, `host:port, …`"),
         "where a sink USING kafka begins to look for its topic",
-        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
         unless_given="it has to be given",
         remark="See [Kafka](../guide/kafka.md#changes-to-a-topic).",
     ),
     Option(
         "topic",
         (Scope.SINK,),
-        "a topic's name",
+        TOPIC,
         "where changes are written to",
-        OptionValues(_topic, {"type": "string", "pattern": _TOPIC}),
         unless_given="it has to be given",
     ),
     Option(
         "cursor_topic",
         (Scope.SINK,),
-        "a topic's name",
+        TOPIC,
         "the compacted topic that says how far the sink has come; it is made if it is not there",
-        OptionValues(_topic, {"type": "string", "pattern": _TOPIC}),
         "millpond_cursors",
     ),
     Option(
         "config",
         (Scope.SINK,),
-        "the path of a file of the server",
+        path("the path of a file of the server"),
         "it holds more settings of Kafka's client, such as what it needs to log in",
-        OptionValues(_path, {"type": "string", "minLength": 1, "maxLength": 1_000}),
         unless_given="the client has no more settings",
     ),
     Option(
         "timeout",
         (Scope.SINK,),
-        "a length of time up to a minute",
+        UP_TO_A_MINUTE,
         "how long one attempt to deliver may take in all",
-        OptionValues(_minute, {"type": "string"}),
         "10 SECONDS",
     ),
     Option(
         "attempts",
         (Scope.SINK,),
-        "a whole number > 0",
+        INTEGER,
         "after how many failures in a row the sink is dead; they are 1, 2, 4, … seconds apart, and"
         " ten minutes at most",
-        _INTEGER,
         15,
     ),
     Option(
         "batch",
         (Scope.SINK,),
-        "a whole number from 1 to 10,000",
+        BATCH,
         "the most changes of one delivery",
-        OptionValues(_batch, {"type": "integer", "minimum": 1, "maximum": 10_000}),
         500,
     ),
 )

@@ -23,7 +23,8 @@ from millpond.catalog.objects import SummaryDef
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Axis, Numbers, axis_of
 from millpond.engine.promising.look import PRIORITY, STEP, Look
-from millpond.engine.promising.step import Family, FamilyState, Found
+from millpond.engine.promising.probing import Found
+from millpond.engine.promising.step import Family, FamilyState
 from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.promising.waiting import REGION
 from millpond.engine.scalars.residual_query import Limits, Residual

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.catalog.options import OPTIONS, parse_memory
+from millpond.catalog.option_values import parse_memory
+from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError

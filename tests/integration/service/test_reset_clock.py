@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.state.check_and_repair.check import check_store
@@ -169,6 +170,41 @@ def test_cursors_of_before_are_refused_and_say_where_to_go_on(
         assert any(event.kind == "change" for event in fresh.read())
         again = pond.open_feed(QuerySelection(names=tuple(names)), after=fresh.cursor)
         assert not any(event.kind == "change" for event in again.read())
+
+
+def given_by(events: list[FeedEvent]) -> list[tuple[Any, ...]]:
+    """The changes among events."""
+    return [e.changes.rows()[e.index] for e in events if e.changes is not None]
+
+
+@pytest.mark.parametrize("resets", [1, 2])
+def test_feeds_of_other_streams_go_on(stores: Callable[[str], Pond], resets: int) -> None:
+    """Their cursors hold, saved ones too, and what lies before one is read as often as asked."""
+    others = QuerySelection(names=("others",))
+    both = QuerySelection(names=("others", "recent"))
+    with stores("astray") as pond:
+        begin(pond, followed=False)
+        pond.execute("CREATE QUERY others AS SELECT k FROM other [RANGE UNBOUNDED]")
+        saved = pond.open_feed(others)
+        running = pond.open_feed(others)
+        while saved.read() or running.read():
+            pass
+        of_both = pond.open_feed(both).cursor
+        for at in range(resets):
+            push(pond, (f"{9000 + at}-01-01", "a", 9))
+            pond.reset_clock("s", TO)
+        pond.ingest("other", [{"ts": f"2026-03-01 00:{at}:00", "k": "c"} for at in (40, 50)])
+        pond.catch_up(timeout=60)
+        for feed in (running, pond.open_feed(others, after=saved.cursor)):
+            # What came last before was not final yet, and what comes last now is not.
+            assert [k for *_, k in given_by(feed.read())] == ["b", "c"]
+        with pytest.raises(MillpondError, match="POND-412: changes that may lie before"):
+            pond.open_feed(both, after=of_both)
+        for selection in (others, both):
+            fresh = pond.open_feed(selection)
+            given = given_by(fresh.read())
+            assert given
+            assert given_by(pond.open_feed(selection).read_to(fresh.cursor)) == given
 
 
 def test_a_query_registered_meanwhile_has_its_changes(stores: Callable[[str], Pond]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.admit import CORRUPT
+from millpond.engine.admission.cast_rows import CORRUPT
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import find_lone_surrogate
 

@@ -18,23 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from millpond.engine.joins.keys import Axis, Keys, Numbers, code_column, mix_numbers
-from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
-from millpond.engine.matching.results_structure import MatchReader
-from millpond.engine.predicates.factors import Factors
+from millpond.engine.joins.keys import Numbers
+from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
 from millpond.engine.promising.look import Look
-from millpond.engine.promising.promise import estimate_regions, merge_zones, prioritize
-from millpond.engine.promising.regions import check_priorities
+from millpond.engine.promising.new_regions import list_join, list_selection
+from millpond.engine.promising.probing import Found, RegionProber, join_found
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.promising.waiting import ORDERS, REGION, Waiting, choose
-from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
@@ -43,21 +36,6 @@ from millpond.synopses.summaries.stream_summary import StreamSummary
 TURN = 256
 #: Regions of one query that wait at most; the least promising fall out.
 MOST_WAITING = 16_384
-
-Flags = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """What a step found for one query: element pairs, or elements, in the order found.
-
-    Attributes:
-        tables: The rows of each leaf; row i of all of them is one result.
-        priority: The priority of each result's region.
-    """
-
-    tables: tuple[pa.Table, ...]
-    priority: Estimates
 
 
 @dataclass(eq=False)
@@ -93,11 +71,12 @@ class Family:
 
     def __post_init__(self) -> None:
         first = self.looks[0]
-        self._stems = [
-            self._stem([look.streams[leaf].factors for look in self.looks], leaf)
-            for leaf in range(len(first.streams))
-        ]
-        self._allowed = self._stem([look.streams[0].allowed for look in self.looks], 0)
+        self._prober = RegionProber(self.looks, self.failures)
+        self._allowed = FamilyPredicates(
+            [look.streams[0].allowed for look in self.looks],
+            first.streams[0].schema,
+            self.failures,
+        )
         self._orders = np.array([ORDERS.index(look.preference.order) for look in self.looks])
         self._fades = np.array([look.preference.fade for look in self.looks])
         #: Queries with one preference and windows of one size have one list of regions.
@@ -109,31 +88,6 @@ class Family:
             order = wanted.order == "weighted"
             classes[wanted.sql, asked, order, windows].append(number)
         self._classes = list(classes.values())
-
-    def _stem(self, every: Sequence[Factors | None], leaf: int) -> tuple[StemSnapshot, Flags]:
-        """The queries' predicates as one Query SteM, and which queries have none."""
-        schema = self.looks[0].streams[leaf].schema
-        given = [(n, factors) for n, factors in enumerate(every) if factors is not None]
-        return StemSnapshot.of(given, schema), np.array([f is None for f in every])
-
-    def _match(self, stem: tuple[StemSnapshot, Flags], table: pa.Table) -> Flags:
-        """Which elements match which queries: bool[queries, elements]."""
-        snapshot, everything = stem
-        out = np.repeat(everything[:, None], table.num_rows, axis=1)
-        if everything.all() or not table.num_rows:
-            return out
-        found = match(table, snapshot, ScalarEvaluator.of_this_thread())
-        for number, reason in found.failed.items():
-            self.failures[number] = MillpondError(
-                "POND-404",
-                "the query's predicate could not be evaluated",
-                detail=reason,
-                hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
-            )
-        reader = MatchReader(found.to_table())
-        for number in reader.slots.tolist():
-            out[number, reader.rows(number, 0, table.num_rows)] = True
-        return out
 
     # -- a step ------------------------------------------------------------------------------------
 
@@ -165,7 +119,7 @@ class Family:
         begun = time.perf_counter()
         budgets, timed, seconds = self._budgets(state, arrived)
         while True:
-            left = self._count(indexes, state.waiting) - state.waiting["done"]
+            left = self._prober.count(indexes, state.waiting) - state.waiting["done"]
             place = np.searchsorted(zones.edges, state.waiting["since"], side="right") - 1
             ages = zones.granularity[np.clip(place, 0, len(zones) - 1)] - 1.0
             fades = self._fades[state.waiting["query"]]
@@ -173,7 +127,7 @@ class Family:
             faded = state.waiting["priority"] * np.where(asc, 1 / fades, fades) ** ages
             chosen = choose(state.waiting, left, faded, self._orders, budgets, state.clocks)
             state.clocks = chosen.clocks
-            for number, rows in self._look(
+            for number, rows in self._prober.look(
                 indexes, state.waiting[chosen.places], faded[chosen.places], chosen.probes
             ).items():
                 found[number].append(rows)
@@ -186,7 +140,7 @@ class Family:
                 break
             budgets = np.where(timed, budgets, 0)
         self._bound(state)
-        return {n: _join_found(parts) for n, parts in found.items() if n not in self.failures}
+        return {n: join_found(parts) for n, parts in found.items() if n not in self.failures}
 
     def _budgets(self, state: FamilyState, arrived: int) -> tuple[Numbers, Flags, float]:
         """The probes of each query; which have a budget in time; and their time together.
@@ -230,13 +184,13 @@ class Family:
             cut |= waiting["low"] < their_low
         places = np.flatnonzero(cut)
         own = waiting[places]
-        before = self._count(indexes, own) - own["done"]
+        before = self._prober.count(indexes, own) - own["done"]
         own["since"] = np.maximum(own["since"], low[places])
         alive = own["since"] < own["upto"]
         if len(indexes) > 1:
             own["low"] = np.maximum(own["low"], their_low[places])
             alive &= own["low"] < own["high"]
-        after = self._count(indexes, own) - own["done"]
+        after = self._prober.count(indexes, own) - own["done"]
         alive &= after > 0
         np.add.at(state.fallen, own["query"], np.maximum(before - np.where(alive, after, 0), 0))
         waiting[places] = own
@@ -290,12 +244,14 @@ class Family:
         look = self.looks[members[0]]
         try:
             if look.kind == "join":
-                made = self._list_join(look, indexes, summaries, new, after, line)
+                made = list_join(self.residual, look, indexes, summaries, new, after, line)
                 allowed = np.ones((len(members), len(made)), np.bool_)
             else:
-                made, first = self._list_selection(look, indexes[0], summaries, new[0], after, line)
+                made, first = list_selection(
+                    self.residual, look, indexes[0], summaries, new[0], after, line
+                )
                 table = take_elements(indexes[0].views, first, look.streams[0].schema.names)
-                allowed = self._match(self._allowed, table)[members]
+                allowed = self._allowed.match(table)[members]
         except MillpondError as error:
             self.failures.update(dict.fromkeys(members, error))
             return np.empty(0, REGION)
@@ -304,262 +260,3 @@ class Family:
         out["query"] = np.array(members)[query]
         out["begun"] = state.clocks[out["query"]]
         return out
-
-    def _list_selection(
-        self,
-        look: Look,
-        index: ValueIndex,
-        summaries: Mapping[int, StreamSummary],
-        new: Elements,
-        after: int,
-        line: int,
-    ) -> tuple[Waiting, Elements]:
-        """A region for each value of the new elements, and an element that has each."""
-        keys, codes, values, first = _distinct(index, new)
-        counts = summaries[0].count_by_zone(codes)[-1:] * (keys > 0)
-        matrices = [
-            estimate_regions(summaries[0], e.estimate.kind, summaries[0].count_by_zone(codes),
-                             codes)[-1:]
-            for e in look.preference.estimates
-        ]  # fmt: skip
-        priority = prioritize(self.residual, look.preference, matrices, {0: values}, counts)
-        check_priorities(priority, look.preference.order)
-        made = np.zeros(len(keys), REGION)
-        made["key"], made["since"], made["upto"] = keys, after + 1, line
-        made["priority"], made["results"] = priority[0], counts[0]
-        return made, first
-
-    def _list_join(
-        self,
-        look: Look,
-        indexes: Sequence[ValueIndex],
-        summaries: Mapping[int, StreamSummary],
-        new: Sequence[Elements],
-        after: int,
-        line: int,
-    ) -> Waiting:
-        """Regions of a join: new elements into each zone, and older elements into the new zone."""
-        zoned, other = look.zoned, 1 - look.zoned
-        summary, index = summaries[zoned], indexes[zoned]
-        lows = [interval(leaf.window, after + 1)[0] for leaf in look.streams]
-        low, their_low = (
-            BEGINNING if found is None else found for found in (lows[zoned], lows[other])
-        )
-        parts = []
-        # New elements of the other stream are looked up in every zone, also in the newest.
-        keys, codes, values, _ = _distinct(indexes[other], new[other])
-        edges = np.unique(np.concatenate([[low, line], np.clip(summary.zones.edges, low, line)]))
-        parts.append(
-            self._rank_join(look, summaries, keys, codes, values, edges, (after + 1, line), indexes)
-        )
-        # Older elements of the other stream are looked up among the new elements of this one.
-        keys, codes, values, _ = _distinct(index, new[zoned])
-        edges = np.array([after + 1, line], np.int64)
-        if their_low <= after:
-            parts.append(
-                self._rank_join(
-                    look, summaries, keys, codes, values, edges, (their_low, after + 1), indexes
-                )
-            )
-        return np.concatenate(parts)
-
-    def _rank_join(
-        self,
-        look: Look,
-        summaries: Mapping[int, StreamSummary],
-        keys: Keys,
-        codes: Numbers,
-        values: pa.ChunkedArray,
-        edges: Numbers,
-        span: tuple[int, int],
-        indexes: Sequence[ValueIndex],
-    ) -> Waiting:
-        zoned, other = look.zoned, 1 - look.zoned
-        summary, zones = summaries[zoned], summaries[zoned].zones
-        whole = np.ones(len(keys), np.int64)
-        lookups = indexes[other].count(keys, whole * span[0], whole * span[1])
-        place = np.searchsorted(zones.edges, edges[:-1], side="right") - 1
-        covered = (place >= 0) & (place < len(zones))
-        place = np.clip(place, 0, max(len(zones) - 1, 0))
-        every = summary.count_by_zone(codes)
-        counts = np.where(covered[:, None], every[place], 0.0)
-        matrices: list[Estimates] = []
-        for estimate in look.preference.estimates:
-            kind = estimate.estimate.kind
-            if estimate.leaf == zoned:
-                matrices.append(estimate_regions(summary, kind, every, codes)[place])
-                continue
-            theirs = summaries[estimate.leaf]
-            first = interval(look.streams[other].window, span[1] - 1)[0]
-            merged = merge_zones(theirs, BEGINNING if first is None else first, span[1] - 1)
-            seen = merged.kind.count(merged.cells, codes)
-            matrices.append(estimate_regions(merged, kind, seen, codes))
-        priority = prioritize(
-            self.residual, look.preference, matrices, dict.fromkeys((0, 1), values), counts
-        )
-        check_priorities(priority, look.preference.order)
-        zone, value = np.nonzero(np.repeat(lookups[None, :] > 0, len(edges) - 1, axis=0))
-        made = np.zeros(len(zone), REGION)
-        made["key"], made["since"], made["upto"] = keys[value], edges[zone], edges[zone + 1]
-        made["low"], made["high"] = span
-        made["priority"] = priority[zone, value]
-        made["results"] = (counts * lookups)[zone, value]
-        there = indexes[zoned].count(made["key"], made["since"], made["upto"])
-        return made[there > 0]
-
-    # -- probes --------------------------------------------------------------------------------
-
-    def _count(self, indexes: Sequence[ValueIndex], waiting: Waiting) -> Numbers:
-        """How many probes each region has; equal regions of many queries are counted once."""
-        zoned = self.looks[0].zoned
-        index = indexes[0] if len(indexes) == 1 else indexes[1 - zoned]
-        since, upto = ("since", "upto") if len(indexes) == 1 else ("low", "high")
-        some, place = find_distinct(waiting, since, upto)
-        return index.count(some["key"], some[since], some[upto])[place]
-
-    def _look(
-        self,
-        indexes: Sequence[ValueIndex],
-        regions: Waiting,
-        priority: Estimates,
-        probes: Numbers,
-    ) -> dict[int, Found]:
-        """Look at the next probes of some regions; give what was found, by query."""
-        if not len(regions):
-            return {}
-        if len(indexes) == 1:
-            elements, places = _list_probes(indexes[0], regions, "since", "upto", probes)
-            owner = np.repeat(np.arange(len(regions)), probes)
-            sides = [(elements, places)]
-        else:
-            zoned = self.looks[0].zoned
-            elements, places = _list_probes(indexes[1 - zoned], regions, "low", "high", probes)
-            count = indexes[zoned].count(regions["key"], regions["since"], regions["upto"])
-            theirs, targets = _list_probes(
-                indexes[zoned], regions, "since", "upto", count, whole=True
-            )
-            # Each probe meets every element of its region.
-            probe = np.repeat(np.arange(len(regions)), probes)
-            pairs = count[probe]
-            owner = np.repeat(probe, pairs)
-            starts = np.cumsum(count) - count
-            offset = np.arange(len(owner)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-            own = (elements, np.repeat(places, pairs))
-            others = (theirs, targets[starts[owner] + offset])
-            sides = [own, others] if zoned == 1 else [others, own]
-        query = regions["query"][owner]
-        good = np.ones(len(query), np.bool_)
-        tables = []
-        for leaf, (some, place) in enumerate(sides):
-            schema = self.looks[0].streams[leaf].schema
-            table = take_elements(indexes[leaf].views, some, schema.names)
-            tables.append(table)
-            good &= self._match(self._stems[leaf], table)[query, place]
-        if len(sides) == 2:
-            good &= self._meet(indexes, sides, query)
-        query, owner = query[good], owner[good]
-        rows = [place[good] for _, place in sides]
-        bounds = np.searchsorted(query, np.arange(len(self.looks) + 1))
-        found = {}
-        for number in np.unique(query).tolist():
-            own_rows = slice(bounds[number], bounds[number + 1])
-            parts = tuple(
-                table.select(list(leaf.columns)).take(pa.array(place[own_rows]))
-                for table, place, leaf in zip(tables, rows, self.looks[number].streams, strict=True)
-            )
-            found[number] = Found(parts, priority[owner[own_rows]])
-        return found
-
-    def _meet(
-        self,
-        indexes: Sequence[ValueIndex],
-        sides: Sequence[tuple[Elements, Numbers]],
-        query: Numbers,
-    ) -> Flags:
-        """Whether both elements of each pair are in their windows when the later one comes."""
-        stamps = [
-            _stamps(index, some)[place] for index, (some, place) in zip(indexes, sides, strict=True)
-        ]
-        at = np.maximum(*stamps)
-        good = np.ones(len(at), np.bool_)
-        for leaf, own in enumerate(stamps):
-            sizes = []
-            for look in self.looks:
-                low, _ = interval(look.streams[leaf].window, 0)
-                sizes.append(np.iinfo(np.int64).max if low is None else -low)
-            good &= at - own <= np.array(sizes, np.int64)[query]
-        return good
-
-
-def _distinct(
-    index: ValueIndex, elements: Elements
-) -> tuple[Keys, Numbers, pa.ChunkedArray, Elements]:
-    """The distinct values of some elements: keys (0 of NULL), codes, values, an element of each."""
-    axis = index.axis
-    assert axis is not None
-    column = take_elements(index.views, elements, [index.column])[index.column]
-    codes, keys = code_keys(column, axis)
-    if not index.with_nulls:
-        known = np.flatnonzero(keys > 0)
-        elements = elements[0][known], elements[1][known]
-        codes, keys, column = codes[known], keys[known], column.take(pa.array(known))
-    found, first = np.unique(keys, return_index=True)
-    chosen = elements[0][first], elements[1][first]
-    return found, np.ascontiguousarray(codes[first]), column.take(pa.array(first)), chosen
-
-
-def code_keys(column: pa.ChunkedArray, axis: Axis) -> tuple[Numbers, Keys]:
-    """The codes and the keys of a column's values; the key of NULL is 0."""
-    coded = code_column(column, axis)
-    keys = mix_numbers(np.ascontiguousarray(coded.numbers))
-    if coded.nulls is not None:
-        keys[coded.nulls] = 0
-    return coded.numbers, keys
-
-
-def find_distinct(regions: Waiting, since: str, upto: str) -> tuple[Waiting, Numbers]:
-    """Regions with distinct keys and spans, and for each region which of them it equals.
-
-    Regions are told apart by a hash of 64 bits, which is sorted twenty times as fast as regions.
-    """
-    spans = mix_numbers(regions[since]) ^ (mix_numbers(regions[upto]) << np.uint64(1))
-    hashed = mix_numbers((regions["key"] ^ spans).view(np.int64))
-    _, first, place = np.unique(hashed, return_index=True, return_inverse=True)
-    return regions[first], place.reshape(-1)
-
-
-def _list_probes(
-    index: ValueIndex,
-    regions: Waiting,
-    since: str,
-    upto: str,
-    probes: Numbers,
-    whole: bool = False,
-) -> tuple[Elements, Numbers]:
-    """The elements that the next probes of regions look at, the newest of a region first.
-
-    Returns:
-        The elements, and for each probe, region after region, the place of its element.
-    """
-    some, place = find_distinct(regions, since, upto)
-    owner, elements = index.list_elements(some["key"], some[since], some[upto])
-    starts = np.searchsorted(owner, np.arange(len(some)))[place]
-    done = np.zeros(len(regions), np.int64) if whole else regions["done"]
-    offset = np.arange(int(probes.sum())) - np.repeat(np.cumsum(probes) - probes, probes)
-    every = np.repeat(starts + done, probes) + offset
-    used, places = np.unique(every, return_inverse=True)
-    return (elements[0][used], elements[1][used]), places.reshape(-1)
-
-
-def _stamps(index: ValueIndex, elements: Elements) -> Numbers:
-    numbers, rows = elements
-    out = np.empty(len(rows), np.int64)
-    for number in np.unique(numbers).tolist():
-        own = numbers == number
-        out[own] = index.views[number].ts[rows[own]]
-    return out
-
-
-def _join_found(parts: Sequence[Found]) -> Found:
-    tables = [pa.concat_tables(some) for some in zip(*(p.tables for p in parts), strict=True)]
-    return Found(tuple(tables), np.concatenate([p.priority for p in parts]))

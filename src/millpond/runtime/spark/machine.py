@@ -70,14 +70,30 @@ class Machine:
         self._stopping = threading.Event()
         self._asks = self._answers = self._silent = 0
         self._is_silent = False
+        self._process: Any = None
         #: Why Spark cannot be used now; None while it can.
         self.trouble: MillpondError | None = None
         #: Why Spark will not be there again; None unless it is given up.
         self.failure: MillpondError | None = None
 
     def start(self) -> None:
-        """Start the session, or take the given one, and begin to watch its JVM."""
-        self._adopt(self._given if self._start is None else self._start())
+        """Start the session, or take the given one, and begin to watch its JVM.
+
+        Raises:
+            MillpondError: POND-415, its JVM has ended at once.
+        """
+        quiet_logs()
+        try:
+            self._adopt(self._given if self._start is None else self._start())
+        except MillpondError:
+            raise
+        except Exception:
+            gateway = SparkContext._gateway
+            process = getattr(gateway, "proc", None)
+            if not self._has_ended(process, _DYING_SECONDS):
+                raise
+            _forget(gateway)
+            raise self._explain_end(process) from None
         self._thread = threading.Thread(target=self._watch, name="spark-watch", daemon=True)
         self._thread.start()
 
@@ -85,11 +101,12 @@ class Machine:
         assert session is not None
         self._session = session
         self._gateway = SparkContext._gateway
-        self._process: Any = getattr(self._gateway, "proc", None)
+        self._process = getattr(self._gateway, "proc", None)
+        if self._process is not None:
+            _latest[:] = [self._process]
         #: For the status page, which asks no JVM.
         self.version = session.version
         self.master = session.sparkContext.master
-        quiet_logs(self._process)
 
     @property
     def session(self) -> SparkSession:
@@ -132,14 +149,14 @@ class Machine:
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
         if self._has_ended():
-            self._forget()
+            _forget(self._gateway)
         elif self._start is not None:
             try:
                 self._session.stop()
             except Exception as error:  # a signal to the whole group ends the JVM first
                 log.debug("stopping Spark: %s", error)
                 if self._has_ended(seconds=_DYING_SECONDS):
-                    self._forget()
+                    _forget(self._gateway)
 
     # -- watching ------------------------------------------------------------------------------
 
@@ -186,7 +203,7 @@ class Machine:
     def _attempt(self, tried: list[Exception]) -> None:
         assert self._start is not None
         try:
-            self._forget()
+            _forget(self._gateway)
             self._adopt(self._start())
             self._silent, self._is_silent = 0, False
             self._answers = self._asks
@@ -262,31 +279,26 @@ class Machine:
             hint=hint,
         )
 
-    def _forget(self) -> None:
-        """Have PySpark forget the session of a JVM that ended, so that it can start another."""
-        session, gateway = self._session, self._gateway
-        context = session.sparkContext
-        server = getattr(context, "_accumulatorServer", None)
+
+def _forget(gateway: Any) -> None:
+    """Have PySpark forget the session of a JVM that ended, so that it can start another."""
+    server = getattr(SparkContext._active_spark_context, "_accumulatorServer", None)
+    with suppress(Exception):
+        gateway.shutdown()
+    with SparkContext._lock:
+        if SparkContext._gateway is not gateway:
+            return
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+    if server is not None:
         with suppress(Exception):
-            gateway.shutdown()
-        if server is not None:
-            with suppress(Exception):
-                server.shutdown()
-                server.server_close()
-        with SparkContext._lock:
-            if SparkContext._active_spark_context is context:
-                SparkContext._active_spark_context = None
-            if SparkContext._gateway is gateway:
-                SparkContext._gateway = SparkContext._jvm = None
-        if SparkSession._instantiatedSession is session:
-            SparkSession._instantiatedSession = None
+            server.shutdown()
+            server.server_close()
 
 
-def quiet_logs(process: Any) -> None:
+def quiet_logs() -> None:
     """Leave out what Py4J logs when a JVM has ended: a stack for every call under way."""
-    if process is None:
-        return
-    _latest[:] = [process]
     for name in (None, "py4j.clientserver", "py4j.java_gateway"):
         logger = logging.getLogger(name)
         if _is_news not in logger.filters:
@@ -301,8 +313,12 @@ def _is_news(record: logging.LogRecord) -> bool:
     """Whether a record is not Py4J's about a JVM that has ended."""
     if "py4j" not in record.pathname:
         return True
+    # One that has just been launched is not known here before its session is.
+    process = getattr(SparkContext._gateway, "proc", None) or next(iter(_latest), None)
+    if process is None:
+        return True
     deadline = time.monotonic() + _DYING_SECONDS / 4
-    while _latest[0].poll() is None:
+    while process.poll() is None:
         if record.exc_info is None or time.monotonic() > deadline:
             return True
         time.sleep(0.02)

@@ -32,6 +32,7 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.cursor import OLDEST
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.feed_cursor import (
+    BEGIN_AGAIN,
     Places,
     Streams,
     find_run,
@@ -107,16 +108,24 @@ class Feeds:
         Raises:
             MillpondError: CQL-201 for a query that is named and not there, POND-412 for the cursor.
         """
-        places = None if after is None else parse_feed_cursor(after, self.incarnation())
-        feed = Feed(self, selection, places, admits)
+        feed = Feed(self, selection, after, admits)
         if snapshot:
             feed.begin_with_answers()
         return feed
 
-    def incarnation(self) -> str:
-        """What the cursors of feeds begin with: the store's incarnation and resets of clocks."""
-        resets = sum(s.resets for s in self.log.version.named_streams() if s.derived is None)
-        return self.log.incarnation + (f"-{resets}" if resets else "")
+    def parse_cursor(self, text: str, version: Version) -> Places:
+        """Read a cursor of a feed of this store; POND-412 if it is none any more."""
+
+        def count(ids: Sequence[int]) -> int | None:
+            is_there = all(id in version.streams for id in ids)
+            return count_resets(version, ids) if is_there else None
+
+        return parse_feed_cursor(text, self.log.incarnation, count)
+
+
+def count_resets(version: Version, ids: Sequence[int]) -> int:
+    """How often the clocks of streams were set back, all together."""
+    return sum(version.streams[id].resets for id in ids if id in version.streams)
 
 
 class Feed:
@@ -126,13 +135,14 @@ class Feed:
         self,
         feeds: Feeds,
         selection: QuerySelection,
-        places: Places | None,
+        after: str | None,
         admits: Callable[[QueryDef], bool] | None = None,
     ) -> None:
         self._feeds = feeds
         self._admits = admits
         self._selection = selection
-        self._places = places
+        self._after = after
+        self._places: Places | None = None
         self._members: dict[int, Member] = {}
         self._known: object = None
         self._marked = ""
@@ -142,7 +152,7 @@ class Feed:
             found = feeds.directory.find(feeds.log.version, selection)
             self._ids = [query.id for query in found]
         self._events: list[FeedEvent] = []
-        self._incarnation = feeds.incarnation()
+        self._streams: object = None
         self._update_members()
         self._note_silence(feeds.log.version)
 
@@ -160,7 +170,7 @@ class Feed:
         """
         if self._feeds.advancer.stopping:
             raise MillpondError("POND-410", "the pond is closed")
-        self._check_clocks()
+        self._check_clocks(self._feeds.log.version)
         self._update_members()
         self._complete()
         found = self._find_changes(limit)
@@ -187,7 +197,7 @@ class Feed:
         Raises:
             MillpondError: POND-412 for the cursor; as `read`.
         """
-        places = parse_feed_cursor(cursor, self._feeds.log.incarnation)
+        places = self._feeds.parse_cursor(cursor, self._feeds.log.version)
         pages: list[tuple[Member, Changes]] = []
         counts: list[int] = []
         for member in self._in_behind():
@@ -235,12 +245,10 @@ class Feed:
             else:
                 self._events.append(FeedEvent("answer", None, query.name, query.id, answer=answer))
 
-    def _check_clocks(self) -> None:
-        """Raise POND-412 if the clock of a stream was set back under a member."""
-        now = self._feeds.incarnation()
-        if now == self._incarnation:
+    def _check_clocks(self, version: Version) -> None:
+        """Raise POND-412 if changes of a member were taken back with the clock of a stream."""
+        if version.streams is self._streams:
             return
-        version = self._feeds.log.version
         for member in self._members.values():
             log = None if member.log is None else version.streams.get(member.log.id)
             if member.log is not None and log is not None and log.resets != member.log.resets:
@@ -248,9 +256,11 @@ class Feed:
                     "POND-412",
                     f'changes of "{member.query.name}" were taken back',
                     detail="The clock of a stream below was set back.",
-                    hint="Begin again with snapshot=true: the answers, and the changes after them.",
+                    hint=BEGIN_AGAIN,
                 )
-        self._incarnation = now
+            ids = member.streams.ids
+            member.streams = Streams(ids, count_resets(version, ids))
+        self._streams = version.streams
 
     # -- members -------------------------------------------------------------------------------
 
@@ -290,6 +300,10 @@ class Feed:
         if unfollowed:
             feeds.advancer.wake()
         version = feeds.log.version
+        # Everything below, and what cursors said of it, is of one version.
+        self._check_clocks(version)
+        if self._is_new and self._after is not None:
+            self._places = feeds.parse_cursor(self._after, version)
         for query in found:
             known = self._members.get(query.id)
             if known is None:
@@ -316,8 +330,8 @@ class Feed:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
         if member.log is None:
             return
-        read = {leaf.stream_id for leaf in version.leaves(member.query.id)}
-        member.streams = tuple(sorted(read))
+        read = sorted({leaf.stream_id for leaf in version.leaves(member.query.id)})
+        member.streams = Streams(tuple(read), count_resets(version, read))
         run = find_run(places or {}, member.streams, member.log.id)
         if run is None:
             if self._places is not None and self._is_new:
@@ -427,7 +441,7 @@ class Feed:
         if not len(found.row):
             return []
         count = min(limit, len(found.row))
-        writer = CursorWriter(self._incarnation, self._in_order())
+        writer = CursorWriter(self._feeds.log.incarnation, self._in_order())
         events = []
         for page, row, stamp in zip(
             found.page[:count].tolist(),
@@ -447,7 +461,7 @@ class Feed:
         return find_places(self._in_order())
 
     def _write_cursor(self, places: Places) -> str:
-        return write_feed_cursor(self._incarnation, places)
+        return write_feed_cursor(self._feeds.log.incarnation, places)
 
     # -- progress ------------------------------------------------------------------------------
 
@@ -460,7 +474,7 @@ class Feed:
                 groups[member.streams].append(member)
         return [
             {
-                "streams": [s.name for id in streams if (s := version.streams.get(id))],
+                "streams": [s.name for id in streams.ids if (s := version.streams.get(id))],
                 "queries": len(members),
                 "up_to": min(member.given for member in members),
                 "awaits": self._find_awaited(version, streams),
@@ -470,7 +484,7 @@ class Feed:
 
     def _find_awaited(self, version: Version, streams: Streams) -> list[str]:
         """The streams whose heartbeat is the least: more is final once theirs moves."""
-        read = [s for id in streams if (s := version.streams.get(id)) is not None]
+        read = [s for id in streams.ids if (s := version.streams.get(id)) is not None]
         if not read:
             return []
         reached = self._feeds.find_heartbeats(version, read)
@@ -479,7 +493,7 @@ class Feed:
 
     def _note_silence(self, version: Version) -> None:
         """Note the streams whose last changes wait for a next element that may never come."""
-        ids = sorted({id for member in self._members.values() for id in member.streams})
+        ids = sorted({id for member in self._members.values() for id in member.streams.ids})
         read = [version.streams[id] for id in ids if id in version.streams]
         for text in find_silences(read):
             self._events.append(FeedEvent("note", None, facts={"note": text}))

@@ -6,8 +6,8 @@ the streams 3 and 5 it says: of the change logs with ids up to 40, every change 
 logs of queries over the same streams are advanced together, so a few such runs are enough for
 thousands of queries. Numbers are hexadecimal, and instants count from before the first instant.
 
-Once the clock of a stream was set back, a cursor says how often that was done (`3f2a9c-1.feed`),
-and one of before is refused.
+Once the clock of a stream was set back, what a cursor says of the queries that read it names how
+often that was done (`3_5-1~40-4a2f`), and a cursor of before is refused.
 
 A log whose id is beyond the last run belongs to a query that came after the cursor.
 """
@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
@@ -25,12 +26,30 @@ from millpond.model.time import BEGINNING
 #: The place before every change.
 BEFORE_ALL = BEGINNING - 1
 
-#: Ids of the streams that a query reads, in ascending order.
-Streams = tuple[int, ...]
+
+class Streams(NamedTuple):
+    """The streams that a query reads.
+
+    Attributes:
+        ids: Their ids, in ascending order.
+        resets: How often their clocks were set back, all together.
+    """
+
+    ids: tuple[int, ...] = ()
+    resets: int = 0
+
+    @property
+    def text(self) -> str:
+        """The streams as a cursor has them."""
+        return ("_".join(map(str, self.ids)) or "0") + (f"-{self.resets}" if self.resets else "")
+
+
+#: What to do with a cursor that is refused.
+BEGIN_AGAIN = "Begin again with snapshot=true: the answers, and the changes after them."
 
 _RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
-_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:~{_RUN})+"
-_CURSOR = re.compile(rf"([0-9a-f]{{6}}(?:-\d{{1,9}})?)\.feed((?:{_GROUP})*)")
+_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:-\d{{1,9}})?(?:~{_RUN})+"
+_CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,7 @@ Places = Mapping[Streams, Sequence[Run]]
 def write_feed_cursor(incarnation: str, places: Places) -> str:
     """Write a cursor; runs stand in ascending order of their last logs.
 
-    >>> write_feed_cursor("3f2a9c", {(3, 5): [Run(40, BEFORE_ALL + 10), Run(41, None, 7)]})
+    >>> write_feed_cursor("3f2a9c", {Streams((3, 5)): [Run(40, BEFORE_ALL + 10), Run(41, None, 7)]})
     '3f2a9c.feed.3_5~40-a~41-n7'
     """
     return "".join([incarnation, ".feed", *(write_group(*item) for item in places.items())])
@@ -70,15 +89,23 @@ def write_feed_cursor(incarnation: str, places: Places) -> str:
 
 def write_group(streams: Streams, runs: Iterable[Run]) -> str:
     """Write what a cursor says of the queries over the same streams."""
-    key = "_".join(map(str, streams)) or "0"
-    return f".{key}~{'~'.join(run.text for run in runs)}"
+    return f".{streams.text}~{'~'.join(run.text for run in runs)}"
 
 
-def parse_feed_cursor(text: str, incarnation: str) -> Places:
+def parse_feed_cursor(
+    text: str, incarnation: str, count_resets: Callable[[Sequence[int]], int | None]
+) -> Places:
     """Read a cursor that `write_feed_cursor` wrote.
 
+    Args:
+        text: The cursor.
+        incarnation: The store's.
+        count_resets: How often the clocks of streams were set back, all together; None if one of
+            the streams is not there any more.
+
     Raises:
-        MillpondError: POND-412, the text is no cursor of a feed, or one of another store.
+        MillpondError: POND-412, the text is no cursor of a feed, one of another store, or one of
+            before the clock of a stream was set back.
     """
     match = _CURSOR.fullmatch(text) if len(text) <= 10_000_000 else None
     if match is None:
@@ -92,16 +119,30 @@ def parse_feed_cursor(text: str, incarnation: str) -> Places:
         raise MillpondError(
             "POND-412",
             "the cursor is not one of this store's feeds",
-            detail="It is of another store, or of this one before it was repaired or restored, or"
-            " the clock of a stream was set back.",
-            hint="Begin again with snapshot=true: the answers, and the changes after them.",
+            detail="It is of another store, or of this one before it was repaired or restored.",
+            hint=BEGIN_AGAIN,
         )
     places: dict[Streams, list[Run]] = {}
     for group in match[2].split(".")[1:]:
         key, *runs = group.split("~")
-        streams = () if key == "0" else tuple(map(int, key.split("_")))
+        streams = _parse_streams(key)
+        resets = count_resets(streams.ids)
+        if resets is None:
+            continue  # its queries are gone too
+        if resets != streams.resets:
+            raise MillpondError(
+                "POND-412",
+                "changes that may lie before the cursor were taken back",
+                detail="The clock of a stream below was set back.",
+                hint=BEGIN_AGAIN,
+            )
         places[streams] = [_parse_run(run) for run in runs]
     return places
+
+
+def _parse_streams(text: str) -> Streams:
+    ids, _, resets = text.partition("-")
+    return Streams(() if ids == "0" else tuple(map(int, ids.split("_"))), int(resets or 0))
 
 
 def _parse_run(text: str) -> Run:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.service.changes.feed_cursor import (
@@ -24,7 +24,7 @@ class Member:
         query: The query as the feed knows it.
         state: Its state: 'active', 'inactive' or 'suspended'.
         log: Its change log; None while it has none.
-        streams: Ids of the streams it reads.
+        streams: The streams it reads.
         number: The number of the last change given.
         given: The instant up to which every change was given.
         is_inside: Whether some changes of the instant after `given` were given too.
@@ -34,7 +34,7 @@ class Member:
     query: QueryDef
     state: str
     log: StreamDef | None = None
-    streams: Streams = ()
+    streams: Streams = field(default_factory=Streams)
     number: int = 0
     given: int = BEFORE_ALL
     is_inside: bool = False

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from millpond.engine.admission.admit import CORRUPT
+from millpond.engine.admission.cast_rows import CORRUPT
 from millpond.engine.admission.text_values import column_of, read_json_rows
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema

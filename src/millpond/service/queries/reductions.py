@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
-from millpond.catalog.options import OPTIONS, parse_memory
+from millpond.catalog.option_values import parse_memory
+from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Rows, Unbounded, Window
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from millpond.errors import MillpondError
@@ -32,6 +33,14 @@ class Process:
         self.code = -9
 
 
+class Dead:
+    """The session of a JVM that ended after it was made."""
+
+    @property
+    def version(self) -> str:
+        raise Py4JError("An error occurred while calling o81.version")
+
+
 class World:
     """Starts sessions, each with a process of its own, and notes what a machine tells."""
 
@@ -40,6 +49,7 @@ class World:
         self.processes: list[Process] = []
         self.refused = 0
         self.answers = True
+        self.ends_at_once = ""
         self.ends: list[MillpondError] = []
         self.starts = threading.Semaphore(0)
 
@@ -50,6 +60,11 @@ class World:
         process = Process()
         self.processes.append(process)
         self.monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+        if self.ends_at_once:
+            process.code = -9
+            if self.ends_at_once == "unasked":
+                raise Py4JError("An error occurred while calling o81.get")
+            return Dead()
         context = SimpleNamespace(master="local[*]", _jvm=self if self.answers else None)
         return SimpleNamespace(version="4", sparkContext=context, stop=lambda: None)
 
@@ -85,6 +100,18 @@ def test_a_jvm_that_ends_is_replaced(world: World) -> None:
     assert "signal 9" in str(world.ends[0].detail)
     assert machine.failure is None
     machine.stop()
+
+
+@pytest.mark.parametrize("when", ["unasked", "asked"])
+def test_a_jvm_that_ends_while_it_starts(world: World, when: str) -> None:
+    world.ends_at_once = when
+    with pytest.raises(MillpondError, match="open the store again") as raised:
+        world.machine(revives=False)
+    assert raised.value.code == "POND-415"
+    assert raised.value.__suppress_context__
+    assert SparkContext._gateway is None
+    world.ends_at_once = ""
+    world.machine(revives=False).stop()
 
 
 def test_attempts_are_repeated_and_then_given_up(world: World) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.schema import Schema
-from millpond.service.changes.feed_cursor import BEFORE_ALL, Run, parse_feed_cursor
+from millpond.service.changes.feed_cursor import BEFORE_ALL, Run, Streams, parse_feed_cursor
 from millpond.service.changes.feed_member import CursorWriter, Member, find_places
 
 
@@ -14,7 +14,8 @@ def member(log: int, given: int, complete: int, number: int | None = None) -> Me
     """A member over stream 3; `number` is of its last change, within the instant after `given`."""
     made = Member(QueryDef(log + 100, f"q{log}", "SELECT 1"), "active")
     made.log = StreamDef(log, f"changes of q{log}", Schema(()))
-    made.streams, made.given, made.complete = (3,), BEFORE_ALL + given, BEFORE_ALL + complete
+    made.streams = Streams((3,))
+    made.given, made.complete = BEFORE_ALL + given, BEFORE_ALL + complete
     if number is not None:
         made.number, made.is_inside = number, True
     return made
@@ -23,7 +24,7 @@ def member(log: int, given: int, complete: int, number: int | None = None) -> Me
 def test_neighbours_with_one_place_are_one_run() -> None:
     members = [member(5, 4, 9), member(6, 4, 9), member(7, 2, 9, 11), member(9, 4, 9)]
     assert find_places(members) == {
-        (3,): [Run(6, BEFORE_ALL + 4), Run(7, None, 11), Run(9, BEFORE_ALL + 4)]
+        Streams((3,)): [Run(6, BEFORE_ALL + 4), Run(7, None, 11), Run(9, BEFORE_ALL + 4)]
     }
 
 
@@ -31,8 +32,8 @@ def test_a_cursor_says_what_was_given_before_a_change_and_what_was_not() -> None
     members = [member(5, 4, 9), member(6, 4, 9), member(7, 4, 6)]
     writer = CursorWriter("3f2a9c", members)
     written = writer.write(members[1], BEFORE_ALL + 8, 21)
-    assert parse_feed_cursor(written, "3f2a9c") == {
-        (3,): [Run(5, BEFORE_ALL + 8), Run(6, None, 21), Run(7, BEFORE_ALL + 6)]
+    assert parse_feed_cursor(written, "3f2a9c", lambda ids: 0) == {
+        Streams((3,)): [Run(5, BEFORE_ALL + 8), Run(6, None, 21), Run(7, BEFORE_ALL + 6)]
     }
     before = replace(members[0])
     writer.settle(members[1], BEFORE_ALL + 8)

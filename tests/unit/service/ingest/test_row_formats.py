@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.admit import CORRUPT
+from millpond.engine.admission.cast_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.service.ingest.row_formats import MOST_ROWS, from_rows, from_text

@@ -26,7 +26,7 @@ from millpond.cli.result_writers import TableWriter
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.cql"))
 PROGRAMS = sorted(EXAMPLES.glob("[0-9]*.py"))

@@ -21,7 +21,7 @@ from millpond.api.client import connect
 from millpond.cli.main import app
 from millpond.errors import MillpondError
 
-HERE = Path(__file__).parent
+ABOVE = Path(__file__).parents[1]
 
 #: `millpond` with the tests' pond in place of the real one.
 MILLPOND = """
@@ -29,7 +29,8 @@ import sys, types
 sys.path.insert(0, sys.argv.pop(1))
 store = sys.argv.pop(1)
 def open_pond(ignored, **options):
-    from conftest import FLIGHTS_CSV, SCHEMA, open_local
+    from flights import FLIGHTS_CSV, SCHEMA
+    from millpond.testing.local_runtime import open_local
     pond = open_local(store)
     pond.execute(SCHEMA)
     pond.ingest_text("flights", FLIGHTS_CSV, "csv")
@@ -46,7 +47,7 @@ main()
 
 def start(store: Path, *arguments: str, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", MILLPOND, str(HERE), str(store), *arguments],
+        [sys.executable, "-c", MILLPOND, str(ABOVE), str(store), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -93,7 +94,7 @@ def test_the_command_ends_with_the_reason(tmp_path):
     )
     assert broken != MILLPOND
     done = subprocess.run(
-        [sys.executable, "-c", broken, str(HERE), str(tmp_path / "store"), "serve", "--port", "0"],
+        [sys.executable, "-c", broken, str(ABOVE), str(tmp_path / "store"), "serve", "--port", "0"],
         capture_output=True,
         text=True,
         timeout=60,

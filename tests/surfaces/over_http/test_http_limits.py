@@ -14,9 +14,9 @@ import httpx
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from flights import FLIGHTS_CSV, SCHEMA
 from local_http import local_client
 
-from conftest import FLIGHTS_CSV, SCHEMA
 from millpond.api import server
 from millpond.api.app import create_app
 from millpond.engine.scalars.residual_query import Limits, Residual

@@ -10,6 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from calls import every_call
+from flights import NOON
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,7 +23,6 @@ from hypothesis.stateful import (
 )
 from local_http import local_client
 
-from conftest import NOON
 from millpond.api import shapes
 from millpond.api.app import create_app
 from millpond.service.pond import Pond

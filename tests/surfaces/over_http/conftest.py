@@ -1,0 +1,8 @@
+"""What tests over HTTP share beside the application: its calls, and the people who make them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
