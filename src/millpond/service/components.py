@@ -46,8 +46,10 @@ from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
+from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.inputs import Inputs
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
@@ -64,11 +66,6 @@ from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
-
-#: How long an answer waits for rows a statement inserted.
-STATED_SECONDS = 60.0
-#: How often who waits for pushes looks whether the runtime is still there, in seconds.
-_LOOK_SECONDS = 0.5
 
 
 class PondSettings(TypedDict, total=False):
@@ -108,6 +105,7 @@ class Components:
         floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
+        pushed: Waits for pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
         directory: Finds queries by text, owner, tag and state.
@@ -125,6 +123,7 @@ class Components:
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
         sources: What streams are read from.
+        inputs: Waits for what answers wait for.
         summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
         definitions: Held while streams, relations and functions come and go.
@@ -144,7 +143,6 @@ class Components:
         self.closed = False
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
-        self._last_pushed = 0
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
         store = self._store.directory
@@ -159,6 +157,7 @@ class Components:
         self.intake = Intake(
             self._store.inbox, self.log, self.floors, self.door, wanted, self.pressure, ahead
         )
+        self.pushed = Pushes(self.intake, runtime)
         self.sequencer = Sequencer(
             self.log,
             self.intake,
@@ -273,6 +272,19 @@ class Components:
             self._find_heartbeats,
             self.invoke,
         )
+        self.inputs = Inputs(
+            self.log,
+            runtime,
+            self.intake,
+            self.pushed,
+            self.pressure,
+            self.sources,
+            self.registrar,
+            self.derivations,
+            self.advancer,
+            (self.maintenance, self.refresher),
+            bounded,
+        )
         self.sinks = Sinks(self.log, self.registrar, self.feeds, self.subscriptions.listen)
         followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
@@ -325,9 +337,9 @@ class Components:
         """Set a stream's clock back; what was inserted before counts.
 
         Raises:
-            MillpondError: as `await_inputs` and `ClockResets.reset`.
+            MillpondError: as `Inputs.wait` and `ClockResets.reset`.
         """
-        self.await_inputs()
+        self.inputs.wait()
         self.runtime.wake_inbox()
         with self.definitions:
             done = self.clock_resets.reset(stream, to)
@@ -457,91 +469,14 @@ class Components:
         """Files of the store found corrupt or missing."""
         return list(self.events.damage.values())
 
-    # -- instants, and what answers wait for ---------------------------------------------------
-
-    def note_pushed(self, number: int) -> None:
-        """A statement pushed rows: answers to later statements and asks wait for them."""
-        self._last_pushed = max(self._last_pushed, number)
-        self.runtime.wake_inbox()
-
-    def await_inputs(self, text: str | None = None) -> None:
-        """What an answer waits for: rows pushed by statements, and bounded sources' ends.
-
-        With a query's text also the derived streams it reads.
-
-        Raises:
-            MillpondError: POND-405 when the rows have not become an epoch for a minute.
-        """
-        self._await_pushed()
-        if self.bounded:
-            self.sources.read_to_end()
-        version = self.log.version
-        # A derived stream has a name; without any there is nothing to be read for it.
-        if text is not None and any(s.derived is not None for s in version.named_streams()):
-            read = [version.find(leaf.stream) for leaf in self.registrar.bind(text).streams]
-            derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
-            self.advancer.catch_up(derived, STATED_SECONDS)
-
     def current_instant(self) -> int:
         """The instant of a change of a relation that names none; statements before it count.
 
         Raises:
-            MillpondError: as `await_inputs`.
+            MillpondError: as `Inputs.wait`.
         """
-        self._await_pushed()
+        self.pushed.wait_for_stated()
         return self.invoker.current_instant()
-
-    def _await_pushed(self) -> None:
-        if not self._wait_for_pushes(self._last_pushed, STATED_SECONDS):
-            raise MillpondError(
-                "POND-405",
-                "rows inserted before are not visible yet",
-                detail="They are durable and will be.",
-                hint="Ask again; SHOW STREAMS says if the pipeline has stopped.",
-            )
-
-    def _wait_for_pushes(self, upto: int, timeout: float | None) -> bool:
-        """Wait until the pushes up to a number are visible; False when the time ran out.
-
-        Raises:
-            MillpondError: POND-415, the runtime that makes them visible has ended.
-        """
-        until = None if timeout is None else clock_time.monotonic() + timeout
-        while True:
-            left = _LOOK_SECONDS if until is None else until - clock_time.monotonic()
-            if self.intake.wait(upto, max(0.0, min(left, _LOOK_SECONDS))):
-                return True
-            trouble = self.runtime.trouble
-            if trouble is not None and trouble.code == "POND-415":
-                raise trouble
-            if left <= 0:
-                return False
-
-    def catch_up(self, timeout: float | None = None) -> None:
-        """Return when everything acknowledged, and everything sources hold now, is visible.
-
-        Raises:
-            MillpondError: POND-405 when it took longer than `timeout` seconds.
-        """
-        too_long = MillpondError("POND-405", "catching up took too long")
-        if not self._wait_for_pushes(self.intake.last_number(), timeout):
-            raise too_long
-        self.pressure.look()
-        if self.bounded:
-            self.sources.read_to_end()
-        else:
-            version = self.log.version
-            sourced = [s for s in version.streams.values() if s.source is not None]
-            self.runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
-        if not self.advancer.catch_up(self.derivations.list_streams(self.log.version), timeout):
-            raise too_long
-
-    def wait_until_matched(self, timeout: float | None = None) -> None:
-        """As `catch_up`, and until every kept element is matched against every query."""
-        self.catch_up(timeout)
-        background = (self.maintenance, self.refresher)
-        if not all(part.wait_until_idle(timeout) for part in background):
-            raise MillpondError("POND-405", "matching what is kept took too long")
 
     # -- answers -------------------------------------------------------------------------------
 
@@ -574,7 +509,7 @@ class Components:
         """The answer to a query asked once, when what it reads is as far as it can be."""
 
         def answer() -> Answer:
-            self.await_inputs(text)
+            self.inputs.wait(text)
             return self.ask(text)
 
         return self.inner_streams.make_for(answer)

@@ -46,7 +46,7 @@ class Followable(ABC):
 
         It first waits for rows that statements inserted, and for the ends of bounded sources.
         """
-        self._components.await_inputs()
+        self._components.inputs.wait()
         return self._components.subscriptions.fetch(self.definition, after, limit)
 
     def subscribe(self, after: str | int | None = None, follow: bool = True) -> Iterator[Change]:

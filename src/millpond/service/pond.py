@@ -341,12 +341,12 @@ class Pond:
             MillpondError: POND-405 when it took longer than `timeout` seconds.
         """
         self._components.check_open()
-        self._components.catch_up(timeout)
+        self._components.inputs.catch_up(timeout)
 
     def wait_until_matched(self, timeout: float | None = None) -> None:
         """Wait as `catch_up` does, and until every kept element is matched with every query."""
         self._components.check_open()
-        self._components.wait_until_matched(timeout)
+        self._components.inputs.wait_until_matched(timeout)
 
     # -- looking -------------------------------------------------------------------------------
 

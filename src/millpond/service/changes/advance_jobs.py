@@ -18,7 +18,7 @@ from millpond.runtime.advance_job import (
     SegmentFile,
     Sink,
 )
-from millpond.service.changes.derivations import Derivation
+from millpond.service.changes.derivation import Derivation
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.weights import weight_of
 from millpond.state.version import WAITING, SegmentRef, StreamClock, Version

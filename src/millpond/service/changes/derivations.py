@@ -12,20 +12,15 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-
-import pyarrow as pa
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.engine.dataflow.dataflow import to_millpond_error
-from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
-from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING, END, LAST
-from millpond.planner.approximate.reductions import ReducedQuery
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.changes.looks import make_look, step_length, with_priority
 from millpond.service.changes.settings import ChangeSettings
@@ -41,95 +36,6 @@ from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name
-from millpond.synopses.summaries.zones import Grid
-
-#: Ids of streams, ids of relations, an eager interval, and the length of steps with a budget.
-SharingKey = tuple[frozenset[int], frozenset[int], int, int]
-
-
-@dataclass(frozen=True, eq=False)
-class Derivation:
-    """A derivation with its plan.
-
-    Attributes:
-        stream: What its changes are elements of.
-        bound: Its query, reduced if it is.
-        plan: What computes its changes.
-        streams: Ids of the streams it reads.
-        relations: Ids of the relations it reads.
-        eager_expiration: How long changes that time alone brings may wait, in microseconds. In a
-            derived stream they never wait: its readers wait for its heartbeat.
-        line: The length of its steps, in microseconds, if it looks at a part only; else 0.
-        reduced: How its query is reduced; None if it is not.
-        look: Of a query with a budget: what it looks at.
-    """
-
-    stream: StreamDef
-    bound: BoundQuery
-    plan: Plan
-    streams: frozenset[int]
-    relations: frozenset[int]
-    eager_expiration: int = 0
-    line: int = 0
-    reduced: ReducedQuery | None = None
-    look: Look | None = None
-
-    @property
-    def sharing_key(self) -> SharingKey:
-        """The key of its dataflow: derivations with equal keys are advanced together.
-
-        The eager interval is part of the key. A dataflow is at one instant, so derivations with
-        different intervals in one dataflow would all be advanced at the shortest interval.
-        """
-        return (self.streams, self.relations, self.eager_expiration, self.line)
-
-    @property
-    def id(self) -> int:
-        return self.stream.id
-
-    @property
-    def must_record_position(self) -> bool:
-        """Whether its position must be committed even where it has no changes.
-
-        The readers of a derived stream wait for its heartbeat. And updates of a relation at
-        instants that readers were told of must be delivered after these instants, also after a
-        restart.
-        """
-        return bool(self.relations) or not self.stream.is_change_log
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its changes."""
-        found = self.plan.schema
-        return (
-            found
-            if self.look is None
-            else found.append(pa.field(self.look.columns[-1], pa.float64()))
-        )
-
-    def reach(self, at: int) -> dict[str, int | None]:
-        """As `Plan.reach`: also what a look's summaries reach, and what waits."""
-        found = self.plan.reach(at)
-        if self.look is not None:
-            since = (
-                at
-                + 1
-                - max(
-                    Grid.of(s.granularity, s.rate, s.depth).reach + self.line
-                    for s in self.bound.summaries
-                )
-            )
-            found = {name: None if low is None else min(low, since) for name, low in found.items()}
-        return found
-
-    def end_step(self, at: int) -> int:
-        """The last instant of the step that an instant lies in."""
-        return at if not self.line else (at // self.line + 1) * self.line - 1
-
-    @property
-    def moves_by_itself(self) -> bool:
-        """Whether time alone may bring changes: rows of the answer may expire."""
-        return self.look is None and self.plan.root.pattern is not Pattern.MONOTONIC
 
 
 class Derivations:
@@ -473,7 +379,7 @@ class Derivations:
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
             self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
-        return log, self.find_start(version, bound, plan, after)
+        return log, find_start(version, bound, plan, after)
 
     def create(
         self,
@@ -501,7 +407,7 @@ class Derivations:
                 derived=Derived(text, None, _is_on_system_time(version, bound)),
             )
             plan = self._plan(bound, None)
-            self._commit([(stream, self.find_start(version, bound, plan, BEGINNING - 1))])
+            self._commit([(stream, find_start(version, bound, plan, BEGINNING - 1))])
             return stream
 
     def _commit(self, starts: Sequence[tuple[StreamDef, int]]) -> None:
@@ -520,20 +426,6 @@ class Derivations:
             return EpochChange(kind="derive", add=[s for s, _ in starts], clocks=clocks)
 
         self._log.commit(change)
-
-    @staticmethod
-    def find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:
-        """The first instant from `after` on at which everything that matters is still kept."""
-        for leaf in bound.streams:
-            stream = stream_of(version, leaf)
-            kept_from = BEGINNING if stream.is_pseudo else version.clock(stream.id).kept_from
-            if kept_from == BEGINNING:
-                continue
-            after = max(after, kept_from - 1)
-            reach = plan.reach(after).get(stream.name)
-            if reach is not None and reach < kept_from:
-                after += kept_from - reach
-        return after
 
 
 def _may_read(version: Version, derived: StreamDef, other: StreamDef | RelationDef) -> bool:

@@ -19,7 +19,8 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_jobs import Runnable, sources, step_end
-from millpond.service.changes.derivations import Derivation, Derivations
+from millpond.service.changes.derivation import Derivation
+from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.next_expiration import next_expiration
 from millpond.service.changes.retry import Retries
 from millpond.service.ingest.floors import ClockReading

@@ -33,6 +33,7 @@ from millpond.runtime.maintenance_tasks import CutJob, CutResult, cut
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.derivation import find_start
 from millpond.service.changes.derivations import Derivations
 from millpond.service.ingest.intake import Intake, check_heartbeat
 from millpond.service.ingest.sequencer import (
@@ -255,9 +256,7 @@ class ClockResets:
         clock, start = plan.version.clock(derived.id), final
         derivation = self._derivations.find_of(plan.version, derived)
         if derivation is not None:
-            start = self._derivations.find_start(
-                plan.seen(), derivation.bound, derivation.plan, final
-            )
+            start = find_start(plan.seen(), derivation.bound, derivation.plan, final)
         is_begun_anew = start > final and derived.is_change_log
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}

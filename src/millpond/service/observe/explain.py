@@ -24,7 +24,7 @@ from millpond.planner.dataflow.plan import (
 )
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
-from millpond.service.changes.derivations import SharingKey
+from millpond.service.changes.derivation import SharingKey
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities

@@ -40,7 +40,7 @@ def answer_by_row(
     name = quote_name(relation.name)
     columns = ", ".join(f"{name}.{column} AS c{n}" for n, column in enumerate(names))
     text = f"SELECT {columns}, ({print_query(value)}) AS answer FROM {name}"
-    components.await_inputs(text)
+    components.inputs.wait(text)
     return components.invoker.invoke(components.registrar.prepare_once(text), at).table
 
 

@@ -90,7 +90,7 @@ class Executor:
                 return report("create sink", sink.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
-                self._components.await_inputs(definition.text)
+                self._components.inputs.wait(definition.text)
                 answer = self._components.invoke(
                     definition, statement.at, statement.budget, statement.after
                 )
@@ -206,7 +206,7 @@ class Executor:
 
     def _fetch(self, statement: statements.Fetch) -> StatementResult:
         components = self._components
-        components.await_inputs()
+        components.inputs.wait()
         found = components.log.version.find(statement.name)
         if not isinstance(found, StreamDef):
             found = self._query(statement.name, statement)

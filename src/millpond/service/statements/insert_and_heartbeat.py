@@ -43,7 +43,7 @@ class RowStatements:
         if isinstance(found, StreamDef):
             _refuse_at(statement)
             receipt, number = self._components.intake.push(found, rows)
-            self._components.note_pushed(number)
+            self._components.pushed.note(number)
             return report("insert", found.name, str(receipt))
         at = self._instant(statement.at)
         count = self._components.relations_state.insert(found, rows, at)
@@ -76,7 +76,7 @@ class RowStatements:
             )
         if statement.query is not None:
             text = statement.query_text
-            self._components.await_inputs(text)
+            self._components.inputs.wait(text)
             answer = self._components.ask(text).table
             return answer_of(statement, given, target, answer, self._components.residual)
         for row in statement.rows:
@@ -123,7 +123,7 @@ class RowStatements:
         components = self._components
         found = self._stream(statement)
         if found.source is None:
-            components.note_pushed(components.intake.heartbeat_to(found, statement.at))
+            components.pushed.note(components.intake.heartbeat_to(found, statement.at))
         else:
             with components.sequencer.stream_lock(source_key(found)):
                 clock = components.log.version.clock(found.id)

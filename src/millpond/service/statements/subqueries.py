@@ -96,7 +96,7 @@ def _answer(node: exp.Expr, components: Components, at: int, text: str) -> exp.E
 
 def _ask(node: exp.Expr, components: Components, at: int) -> pa.Table:
     query = _print(node)
-    components.await_inputs(query)
+    components.inputs.wait(query)
     return components.invoker.invoke(components.registrar.prepare_once(query), at).table
 
 

@@ -15,7 +15,7 @@ from millpond.model.schema import Field, Schema
 from millpond.runtime.advance_job import AdvanceJob
 from millpond.service.changes import advance_jobs
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, step_end
-from millpond.service.changes.derivations import Derivation
+from millpond.service.changes.derivation import Derivation
 from millpond.state.version import RelationDelta, SegmentRef, StreamClock, StreamState, Version
 
 RELATION = RelationDef(2, "r", Schema((Field("k", "VARCHAR"),)))

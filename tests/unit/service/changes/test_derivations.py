@@ -8,7 +8,8 @@ from tests.unit.service.conftest import SECOND, components_of, rows
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST, format_instant
-from millpond.service.changes.derivations import Derivation, Derivations
+from millpond.service.changes.derivation import Derivation
+from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.components import Components
 from millpond.service.pond import Pond

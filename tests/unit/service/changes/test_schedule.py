@@ -16,7 +16,7 @@ from millpond.model.patterns import Pattern
 from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING
 from millpond.model.windows import Range
-from millpond.service.changes.derivations import Derivation
+from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
 from millpond.service.ingest.floors import ClockReading

@@ -46,7 +46,7 @@ def test_a_row_that_came_meanwhile_fails() -> None:
 def test_all_rows_are_one_query_as_of_the_instant() -> None:
     asked: list[Any] = []
     components: Any = SimpleNamespace(
-        await_inputs=asked.append,
+        inputs=SimpleNamespace(wait=asked.append),
         registrar=SimpleNamespace(prepare_once=lambda text: text),
         invoker=SimpleNamespace(
             invoke=lambda text, at: asked.append((text, at)) or SimpleNamespace(table="t")

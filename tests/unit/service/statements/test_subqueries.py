@@ -24,9 +24,7 @@ class Answers:
         self.registrar = SimpleNamespace(prepare_once=self._prepare, bind=self._prepare)
         self.invoker = SimpleNamespace(invoke=self._invoke)
         self.residual = SimpleNamespace(evaluate=self._evaluate)
-
-    def await_inputs(self, text: str) -> None:
-        self.asked.append((text, -1))
+        self.inputs = SimpleNamespace(wait=lambda text: self.asked.append((text, -1)))
 
     def _prepare(self, text: str) -> str:
         if "r.x" in text:
