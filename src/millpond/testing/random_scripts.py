@@ -130,6 +130,12 @@ _NEGATIONS = (
     "SELECT k, v FROM {one} AS p EXCEPT ALL SELECT k FROM {b} AS q BY (k)",
     "SELECT DISTINCT k, v FROM {one} AS p EXCEPT ALL SELECT k FROM {b} AS q BY (k)",
     "SELECT k, count(*) AS v FROM {one} AS p GROUP BY k EXCEPT ALL SELECT v FROM {b} AS q BY (v)",
+    "(SELECT k, v FROM {one} AS p UNION SELECT k, v FROM {two} AS q)"
+    " EXCEPT ALL SELECT k FROM {b} AS x BY (k)",
+    "(SELECT k, v FROM {one} AS p INTERSECT ALL SELECT k, v FROM {two} AS q)"
+    " EXCEPT ALL SELECT v FROM {b} AS x BY (v)",
+    "(SELECT k, v FROM {one} AS p EXCEPT ALL SELECT k, v FROM {a} AS q)"
+    " EXCEPT ALL SELECT k FROM {b} AS x BY (k)",
     "SELECT p.k, q.v FROM {one} AS p, {two} AS q WHERE p.k = q.k"
     " EXCEPT ALL SELECT v FROM {b} AS x BY (v)",
 )
