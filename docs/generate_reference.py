@@ -212,6 +212,12 @@ def options_page() -> str:
         "",
         *_table(Scope.ENGINE),
         "",
+        "## Settings of a server",
+        "",
+        "Flags of `millpond serve` (with hyphens: `--body-memory`).",
+        "",
+        *_table(Scope.SERVER),
+        "",
         "## Options of streams",
         "",
         "`CREATE STREAM name (…) WITH (option = value)`, `ALTER STREAM name SET (option = value)`,"

@@ -25,10 +25,13 @@ settings.load_profile("millpond")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that need a JVM in one process, which then starts one JVM."""
+    """Keep the tests of a file that need a JVM in one process: each process starts one JVM.
+
+    They wait more than they work; so two processes take them by turns.
+    """
     for item in items:
         if item.get_closest_marker("spark"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(f"spark {item.path.stem}"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -92,6 +92,7 @@ CODES: dict[str, str] = {
     "SERVE-712": "the server cannot be started as it was told to",
     "SERVE-713": "the token does not allow it",
     "SERVE-714": "a quota of the token, or of its owner, is used up",
+    "SERVE-715": "the server has no room for more from its clients, or the client is too slow",
     "INTERNAL-901": "Millpond itself failed",
 }
 

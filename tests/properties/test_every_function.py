@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from millpond.model.approximation import APPROXIMATE
 from millpond.model.functions import ALLOWED, FUNCTIONS, Kind
 from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
@@ -24,7 +25,6 @@ from millpond.testing.oracle_pond import OraclePond
 #: An example of each aggregate. Where the order of rows shows, it is said.
 AGGREGATES = {
     "any_value": "any_value(v ORDER BY v)",
-    "approx_count_distinct": "approx_count_distinct(v)",
     "arbitrary": "arbitrary(v ORDER BY v)",
     "arg_max": "arg_max(k, v)",
     "arg_max_null": "arg_max_null(k, v)",
@@ -158,7 +158,17 @@ INSIDE = "SELECT count(*) AS n FROM (SELECT {call} AS x FROM " + _S + ") t"
 FILTERED = "SELECT x FROM (SELECT {call} AS x, v FROM " + _S + ") t WHERE v > 2"
 ONCE = "SELECT DISTINCT {call} AS x FROM " + _S
 
+#: Millpond's own: DuckDB's functions of these names are refused.
+APPROXIMATIONS = {
+    "approx_count_distinct": "approx_count_distinct(v)",
+    "approx_quantile": "approx_quantile(v, 0.5)",
+}
+GROUPED = AGGREGATES | APPROXIMATIONS
 PLAIN = {n: call for n, call in AGGREGATES.items() if not any(word in call for word in _NOT_OVER)}
+
+
+def test_every_approximation_has_an_example() -> None:
+    assert tuple(APPROXIMATIONS) == APPROXIMATE
 
 
 def test_every_function_has_an_example() -> None:
@@ -202,10 +212,10 @@ def count_rows(connection: duckdb.DuckDBPyConnection, macro: str) -> int:
 @pytest.mark.parametrize(
     ("place", "calls"),
     [
-        pytest.param(OF_ALL, AGGREGATES, id="of all rows"),
-        pytest.param(BY_KEY, AGGREGATES, id="by key", marks=pytest.mark.slow),
-        pytest.param(HAVING, AGGREGATES, id="in HAVING", marks=pytest.mark.slow),
-        pytest.param(EACH, AGGREGATES, id="in a scalar subquery", marks=pytest.mark.slow),
+        pytest.param(OF_ALL, GROUPED, id="of all rows"),
+        pytest.param(BY_KEY, GROUPED, id="by key", marks=pytest.mark.slow),
+        pytest.param(HAVING, GROUPED, id="in HAVING", marks=pytest.mark.slow),
+        pytest.param(EACH, GROUPED, id="in a scalar subquery", marks=pytest.mark.slow),
         pytest.param(OVER, PLAIN, id="over a window", marks=pytest.mark.slow),
         pytest.param(IN_ORDER, WINDOWS, id="over an ordered window"),
         pytest.param(ROWS, SETS, id="many rows for one"),

@@ -29,6 +29,7 @@ from millpond.algebra.session import load, session
 from millpond.algebra.world import OutsideTheOracle, World
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
+from millpond.cql.print.approximations import expand_approximations
 from millpond.cql.print.parallel_and import apply_parallel_and
 from millpond.cql.tree.nodes import (
     PERIOD,
@@ -107,6 +108,7 @@ def denote(
         duckdb.Error: DuckDB cannot answer the query over these rows.
     """
     tree = query.copy()
+    expand_approximations(tree)
     occurrences = list(_occurrences(world, tree))
     # What a window's WHERE reads has to be there before the window is taken.
     occurrences.sort(key=lambda found: _windows_around(found[1]), reverse=True)

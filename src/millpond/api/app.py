@@ -8,8 +8,9 @@ from fastapi.security import HTTPBearer
 import millpond
 from millpond.api import problems
 from millpond.api.access import Access, HostGate, PathPrefix, SiteGate, allow_origins
+from millpond.api.client_limits import ClientLimits
 from millpond.api.document import COMMON, describe_errors
-from millpond.api.limits import BodyLimit
+from millpond.api.limits import BodyLimit, BodyMemory
 from millpond.api.request_work import WorkForRequest
 from millpond.api.rights.audit import AuditTrail, note_statement
 from millpond.api.rights.caller import EVERYBODY, current_caller
@@ -35,6 +36,7 @@ def create_app(
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
     prefix: str = "",
+    limits: ClientLimits | None = None,
 ) -> FastAPI:
     """Make the application that serves a pond.
 
@@ -45,8 +47,10 @@ def create_app(
         max_seconds: How long a request may take; None for no limit but those of queries.
         policy: What the statements of clients may make the pond read; nothing by default.
         prefix: The path a reverse proxy has the server under, like "/pond".
+        limits: What the server bears from its clients.
     """
     access = access or Access()
+    limits = limits or ClientLimits.of()
     app = FastAPI(
         title="Millpond",
         version=millpond.__version__,
@@ -84,7 +88,8 @@ def create_app(
         app.include_router(guarded)
     page.mount(app)
     # The middleware added last runs first.
-    app.add_middleware(BodyLimit, limit=max_body)
+    bodies = BodyMemory(limits.body_memory, limits.patience)
+    app.add_middleware(BodyLimit, limit=max_body, memory=bodies)
     if access.needs_token:
         app.add_middleware(TokenGate, book=_open_book(access), tickets=tickets)
     if access.origins:

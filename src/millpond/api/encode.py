@@ -7,6 +7,7 @@ type of each column.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -31,6 +32,9 @@ ANSWER_KEY = b"millpond.answer"
 
 
 _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
+
+#: Rows that are turned into JSON at once: as values of Python, rows take ten times their bytes.
+_PIECE = 10_000
 
 #: The most characters of bounds as a header.
 _MOST_HEADER = 8_000
@@ -102,7 +106,7 @@ def promise_headers(given: Answer | Changes) -> dict[str, str]:
 
 def answer_json(answer: Answer) -> bytes:
     """An answer as one JSON object."""
-    return json_values.dumps(answer_body(answer))
+    return _join_rows(answer_facts(answer), answer.table)
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:
@@ -113,8 +117,11 @@ def answer_body(answer: Answer) -> dict[str, Any]:
 def answer_ndjson(answer: Answer) -> bytes:
     """An answer's rows as one JSON object a line."""
     names = answer.columns
-    rows = zip(*json_values.json_columns(answer.table), strict=True)
-    return b"".join(json_values.dumps(dict(zip(names, row, strict=True))) + b"\n" for row in rows)
+    return b"".join(
+        json_values.dumps(dict(zip(names, row, strict=True))) + b"\n"
+        for part in _pieces(answer.table)
+        for row in zip(*json_values.json_columns(part), strict=True)
+    )
 
 
 def answer_arrow(answer: Answer) -> bytes:
@@ -146,20 +153,20 @@ def answer_headers(answer: Answer) -> dict[str, str]:
     return headers | promise_headers(answer)
 
 
-def result_json(result: StatementResult) -> dict[str, Any]:
-    """Encode a statement's result as JSON values."""
+def result_json(result: StatementResult) -> bytes:
+    """A statement's result as one JSON object."""
     head: dict[str, Any] = {"statement": result.statement, "query": result.name}
     if result.answer is not None:
         facts = answer_facts(result.answer)
         facts["query"] = facts["query"] or result.name
-        return {**head, **facts, **_table_json(result.answer.table)}
+        return _join_rows({**head, **facts}, result.answer.table)
     if result.changes is not None:
-        return {**head, **changes_json(result.changes)}
+        return json_values.dumps({**head, **changes_json(result.changes)})
     if result.table is not None:
-        return {**head, "as_of": None, "final": None, **_table_json(result.table)}
+        return _join_rows({**head, "as_of": None, "final": None}, result.table)
     if result.text is not None:
-        return {**head, "text": result.text}
-    return {**head, "message": result.message}
+        return json_values.dumps({**head, "text": result.text})
+    return json_values.dumps({**head, "message": result.message})
 
 
 def definition_json(definition: Definition) -> dict[str, Any]:
@@ -225,9 +232,27 @@ def changes_json(changes: Changes) -> dict[str, Any]:
     }
 
 
-def _table_json(table: pa.Table) -> dict[str, Any]:
+def _join_rows(head: dict[str, Any], table: pa.Table) -> bytes:
+    """One JSON object of the members of `head` and a table's."""
+    facts = json_values.dumps({**head, **_columns_json(table)})
+    rows = [
+        json_values.dumps(list(zip(*json_values.json_columns(part), strict=True)))[1:-1]
+        for part in _pieces(table)
+    ]
+    return b"".join((facts[:-1], b',"rows":[', b",".join(rows), b"]}"))
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    return (table.slice(at, _PIECE) for at in range(0, table.num_rows, _PIECE))
+
+
+def _columns_json(table: pa.Table) -> dict[str, Any]:
     return {
         "columns": list(table.column_names),
         "types": [type_name(field.type) for field in table.schema],
-        "rows": list(zip(*json_values.json_columns(table), strict=True)),
     }
+
+
+def _table_json(table: pa.Table) -> dict[str, Any]:
+    rows = list(zip(*json_values.json_columns(table), strict=True))
+    return {**_columns_json(table), "rows": rows}

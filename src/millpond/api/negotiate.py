@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from millpond.api import encode
+from millpond.api.turns import ANSWERS
 from millpond.errors import MillpondError
 from millpond.service.results import Answer
 
@@ -26,6 +27,9 @@ ANSWER_HEADERS = {
     "Millpond-Estimated": "The summaries whose estimates are among the values: JSON.",
     **PROMISE_HEADERS,
 }
+
+
+_ENCODERS = {encode.ARROW: encode.answer_arrow, encode.NDJSON: encode.answer_ndjson}
 
 
 def choose_form(accept: str | None, offered: Sequence[str]) -> str:
@@ -57,12 +61,8 @@ def choose_form(accept: str | None, offered: Sequence[str]) -> str:
 
 def answer_response(answer: Answer, form: str) -> Response:
     """An answer in one of its forms."""
-    if form == encode.ARROW:
-        body = encode.answer_arrow(answer)
-    elif form == encode.NDJSON:
-        body = encode.answer_ndjson(answer)
-    else:
-        body = encode.answer_json(answer)
+    encode_answer = _ENCODERS.get(form, encode.answer_json)
+    body = ANSWERS.run(answer.table.nbytes, encode_answer, answer)
     return Response(body, headers=encode.answer_headers(answer), media_type=form)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import compile_path
 
@@ -54,6 +55,7 @@ STATUSES: dict[str, int] = {
     "SERVE-711": 403,
     "SERVE-713": 403,
     "SERVE-714": 429,
+    "SERVE-715": 503,
 }
 
 #: Seconds after which a client may ask again while Spark is started again.
@@ -85,7 +87,7 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
-    if error.code in ("POND-417", "SERVE-714"):
+    if error.code in ("POND-417", "SERVE-714", "SERVE-715"):
         headers["Retry-After"] = str(RETRY_SECONDS)
     if error.code == "POND-415":
         headers["Retry-After"] = str(RETRY_AFTER)
@@ -98,6 +100,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(MillpondError, _handle_millpond_error)
     app.add_exception_handler(RequestValidationError, _handle_invalid)
     app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(ClientDisconnect, _handle_disconnect)
     app.add_exception_handler(Exception, _handle_unknown)
 
 
@@ -109,6 +112,11 @@ async def _handle_millpond_error(request: Request, error: Exception) -> Response
     if status_of(error) >= 500 and error.code != "CQL-301":
         log.error("%s %s: %s", request.method, request.url.path, error)
     return problem(error)
+
+
+async def _handle_disconnect(request: Request, error: Exception) -> Response:
+    """A client that leaves before its body is whole is no failure, and nobody reads the answer."""
+    return Response(status_code=400)
 
 
 async def _handle_invalid(request: Request, error: Exception) -> Response:

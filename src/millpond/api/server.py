@@ -19,13 +19,17 @@ import uvicorn
 
 from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
-from millpond.api.connections import BoundedConnection
+from millpond.api.client_limits import ClientLimits
+from millpond.api.connections import limit_connections, watch_connections
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
 
 #: "mill" on a telephone's keys.
 DEFAULT_PORT = 6455
+
+#: The most bytes the system keeps for a connection in each direction.
+_SYSTEM_BUFFER = 1 << 18
 
 #: How long requests under way may take to end once the server is told to stop, in seconds.
 GRACE = 10
@@ -100,6 +104,10 @@ def bind(host: str, port: int) -> socket.socket:
         # waits 40 ms for the client to acknowledge the answer's beginning.
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         taken.bind((host, port))
+        # What waits in the system for a slow client, or for the server, would have no bound either:
+        # the system lets it grow to megabytes for each connection.
+        for buffer in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            taken.setsockopt(socket.SOL_SOCKET, buffer, _SYSTEM_BUFFER)
         # Without listening, SO_REUSEADDR would let a second server bind it as well.
         taken.listen(2048)
     except (OSError, OverflowError) as error:
@@ -129,6 +137,7 @@ def serve(
     max_seconds: float | None = None,
     policy: AccessPolicy = CLOSED,
     transport: Transport | None = None,
+    limits: ClientLimits | None = None,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -144,6 +153,7 @@ def serve(
         max_seconds: How long a request may take.
         policy: What the statements of clients may have the pond read; nothing by default.
         transport: How requests reach the server; plain HTTP without a proxy by default.
+        limits: What the server bears from its clients.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -158,6 +168,7 @@ def serve(
     if not insecure:
         refuse_exposure(listener, access)
     transport = transport or Transport()
+    limits = limits or ClientLimits.of()
     app = create_app(
         pond,
         access=access,
@@ -165,10 +176,14 @@ def serve(
         max_seconds=max_seconds,
         policy=policy,
         prefix=transport.prefix,
+        limits=limits,
     )
     config = uvicorn.Config(
         app,
-        http=BoundedConnection,
+        http=limit_connections(limits),
+        # There are no web sockets here, whatever is installed.
+        ws="none",
+        timeout_keep_alive=limits.keep_alive,  # type: ignore[arg-type]
         # What fails in a request is logged with the request by `problems`.
         log_level="critical",
         log_config=None,
@@ -182,7 +197,7 @@ def serve(
         ssl_keyfile=transport.key,
     )
     url = url_of(listener, "http" if transport.cert is None else "https")
-    server = Server(config, url, on_ready or announce, lambda: pond.failure)
+    server = Server(config, url, on_ready or announce, limits, lambda: pond.failure)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     if server.failure is not None:
@@ -228,6 +243,7 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         url: str,
         on_ready: Callable[[str], None],
+        limits: ClientLimits,
         find_failure: Callable[[], MillpondError | None] = lambda: None,
     ) -> None:
         super().__init__(config)
@@ -235,6 +251,7 @@ class Server(uvicorn.Server):
         #: Why the server ended by itself; None if it did not.
         self.failure: MillpondError | None = None
         self._find_failure = find_failure
+        self._limits = limits
         self.ended_by: int | None = None
         self._on_ready = on_ready
         #: Followers would keep the server from stopping; they can go on at the next server.
@@ -246,9 +263,14 @@ class Server(uvicorn.Server):
             self._on_ready(self.url)
 
     async def on_tick(self, counter: int) -> bool:
-        """End the server once the pond cannot work again; called ten times a second."""
-        if counter % 10 == 0 and self.failure is None:
-            self.failure = self._find_failure()
+        """End slow connections, and the server if the pond cannot work again.
+
+        uvicorn calls it ten times a second.
+        """
+        if counter % 10 == 0:
+            watch_connections(self.server_state.connections, self._limits)
+            if self.failure is None:
+                self.failure = self._find_failure()
         return await super().on_tick(counter) or self.failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -48,6 +48,7 @@ class Scope(Enum):
     SYSTEM = "the pond, by ALTER SYSTEM"
     ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
     OPEN = "`millpond.open` alone"
+    SERVER = "a server: `millpond serve`"
     SINK = "a sink, by CREATE SINK and ALTER SINK"
 
 
@@ -311,6 +312,57 @@ _EVERY = (
         64,
         type=int,
         entities=("joins",),
+    ),
+    Option(
+        "max_connections",
+        (Scope.SERVER,),
+        INTEGER,
+        "how many connections are kept at once; a new one takes the place of the longest idle one,"
+        " and is answered 503 if none is idle",
+        unless_given="as many as leave 256 descriptors of the process, or half of them",
+        type=int,
+    ),
+    Option(
+        "keep_alive",
+        (Scope.SERVER,),
+        POSITIVE,
+        "how many seconds a connection is kept between two requests",
+        5.0,
+        type=float,
+    ),
+    Option(
+        "patience",
+        (Scope.SERVER,),
+        POSITIVE,
+        "how many seconds a client may take for the headers of a request, and over how many its"
+        " rate is measured",
+        20.0,
+        type=float,
+    ),
+    Option(
+        "slowest_rate",
+        (Scope.SERVER,),
+        POSITIVE,
+        "how many bytes a second a client at least sends of a body, and takes of an answer or a"
+        " feed that waits for it; slower ones are cut off",
+        1000.0,
+        type=float,
+    ),
+    Option(
+        "body_memory",
+        (Scope.SERVER,),
+        MEMORY,
+        "how much of the bodies of all requests is held at once; beyond it, the body that has been"
+        " coming longest gives way, or a request is answered 503",
+        "256 MB",
+    ),
+    Option(
+        "answer_memory",
+        (Scope.SERVER,),
+        MEMORY,
+        "how much of all answers waits at once for clients to take it; beyond it, the connections"
+        " whose answers have waited longest are closed",
+        "256 MB",
     ),
     Option(
         "function_seconds",

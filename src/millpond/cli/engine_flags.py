@@ -1,4 +1,4 @@
-"""Gives a command one flag for each of the engine's settings in the catalog's list of options."""
+"""Gives a command one flag for each setting of a scope in the catalog's list of options."""
 
 from __future__ import annotations
 
@@ -8,19 +8,28 @@ from typing import Any, get_type_hints
 
 import typer
 
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.options import OPTIONS, Option, Scope, list_options
 
 
 def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command flags for the engine's settings; their values become its `settings`."""
-    names = list_options(Scope.ENGINE)
+    return _with_flags(command, Scope.ENGINE, "settings")
+
+
+def with_server_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command flags for a server's settings; their values become its `client_limits`."""
+    return _with_flags(command, Scope.SERVER, "client_limits")
+
+
+def _with_flags(command: Callable[..., None], scope: Scope, parameter: str) -> Callable[..., None]:
+    names = list_options(scope)
 
     def run(**given: Any) -> None:
         settings = {name: given.pop(name) for name in names}
-        command(**given, settings=settings)
+        command(**given, **{parameter: settings})
 
     hints = get_type_hints(command, include_extras=True)
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != parameter]
     parameters = [p.replace(annotation=hints[p.name]) for p in own]
     for name in names:
         option = OPTIONS[name]
@@ -28,10 +37,15 @@ def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:
         flag = typer.Option(option.default, f"--{name.replace('_', '-')}", help=help)
         parameters.append(
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=flag, annotation=option.type
+                name, inspect.Parameter.KEYWORD_ONLY, default=flag, annotation=_annotation(option)
             )
         )
     run.__name__, run.__doc__, run.__module__ = command.__name__, command.__doc__, __name__
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def _annotation(option: Option) -> Any:
+    """The type of a flag, which is not there if its option has no default."""
+    return option.type if option.default is not None else option.type | None

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 import millpond
 from millpond.cli import manage_tokens
 from millpond.cli.complaints import complain
-from millpond.cli.engine_flags import with_engine_flags
+from millpond.cli.engine_flags import with_engine_flags, with_server_flags
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
@@ -140,6 +140,7 @@ def run(
 
 
 @app.command()
+@with_server_flags
 @with_engine_flags
 def serve(
     store: Store = None,
@@ -235,16 +236,19 @@ def serve(
     ] = None,
     *,
     settings: dict[str, Any],
+    client_limits: dict[str, Any],
 ) -> None:
     """Serves a pond over HTTP: the API, the web console and the metrics."""
     from millpond.api import server
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
+    from millpond.api.client_limits import ClientLimits
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.service.definitions.access_policy import AccessPolicy
 
+    limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(source_root or (), source_format or (), sink_host or ())
     if token == kept_token.AUTO:
         token = kept_token.make_token()
@@ -288,6 +292,7 @@ def serve(
             max_seconds=max_seconds,
             policy=policy,
             transport=transport,
+            limits=limits,
         )
     finally:
         pond.close()

@@ -35,6 +35,7 @@ class Refusal(Enum):
     INSIDE = "It belongs to the inside of DuckDB."
     STATISTICS = "Without the least and the greatest value its answer depends on how rows are kept."
     OUTSIDE = "It reads what no stream or relation holds."
+    FORM = "It is an aggregate of a group, without ORDER BY in its brackets and without OVER."
 
 
 class Growth(Enum):
@@ -156,7 +157,7 @@ _WINDOWS = """
     rank_dense row_number
 """
 _AGGREGATES = """
-    any_value approx_count_distinct arbitrary arg_max arg_max_null arg_max_nulls_last arg_min
+    any_value arbitrary arg_max arg_max_null arg_max_nulls_last arg_min
     arg_min_null arg_min_nulls_last argmax argmin array_agg avg bit_and bit_or bit_xor
     bool_and bool_or corr count count_if count_star countif covar_pop covar_samp
     decimal_average entropy favg first fsum geomean geometric_mean group_concat histogram
@@ -226,7 +227,10 @@ _OF_NOTHING = {
 }
 #: Aggregates that are refused.
 _REFUSED_AGGREGATES = {
-    Refusal.ORDER: "approx_quantile approx_top_k reservoir_quantile",
+    # Calls of their right form are replaced before functions are checked
+    # (`millpond.cql.print.approximations`).
+    Refusal.FORM: "approx_count_distinct approx_quantile",
+    Refusal.ORDER: "approx_top_k reservoir_quantile",
     Refusal.INSIDE: "variant_group_object combine_aggr",
 }
 #: Other functions that are refused.
@@ -327,7 +331,8 @@ def _list_all() -> Iterable[Function]:
         )
     for refusal, names in _REFUSED_AGGREGATES.items():
         for name in names.split():
-            yield Function(name, Kind.AGGREGATE, refusal)
+            of_nothing = _OF_NOTHING.get(name, "NULL")
+            yield Function(name, Kind.AGGREGATE, refusal, of_nothing=of_nothing)
     words = _WORDS.split()
     for refusal, names in _REFUSED.items():
         for name in names.split():

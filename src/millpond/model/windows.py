@@ -85,3 +85,27 @@ def interval(window: Window, at: int) -> tuple[int | None, int]:
             return edge - size + 1, edge
         case Period(begin, end):
             return begin.at(at), min(end.at(at), at)
+
+
+def list_delays(window: Window) -> tuple[int, ...]:
+    """How long after its timestamp an element may come into a window, and leave it."""
+    match window:
+        case Range(size, None):
+            return (size,)
+        case Range(size, slide):
+            return (0, size) if slide else (size,)
+        case Now():
+            return (1,)
+        case Period(begin, end):
+            delays = []
+            if end.offset is not None and end.offset < 0:
+                delays.append(-end.offset)
+            if begin.offset is not None:
+                delays.append(1 - begin.offset)
+            return tuple(delays)
+    return ()
+
+
+def slide_of(window: Window) -> int:
+    """How far apart the instants are at which a window's contents may change."""
+    return window.slide or 1 if isinstance(window, Range) else 1

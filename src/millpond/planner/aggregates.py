@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from sqlglot import exp
 
+from millpond.cql.print import approximations
 from millpond.cql.tree.function_calls import name_call
+from millpond.model.approximation import APPROXIMATE, COUNT_DISTINCT, QUANTILE
 from millpond.model.windows import Rows
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.pushdown import is_pushed_whole
 from millpond.planner.resolve.scope import Leaf, SelectScope
 from millpond.synopses.totals import ColumnKind, kind_of
 
-#: The functions whose values come from totals.
+#: The functions whose values come from totals; those of `APPROXIMATE` come from sketches.
 COUNT, SUM, AVG, MIN, MAX = FUNCTIONS = ("count", "sum", "avg", "min", "max")
 
 
@@ -28,12 +30,19 @@ class ColumnAggregate:
     """A call of an aggregate function of a stream's column.
 
     Attributes:
-        function: One of `FUNCTIONS`.
+        function: One of `FUNCTIONS` or `APPROXIMATE`.
         column: The argument, as the stream declares it; None for `COUNT(*)`.
+        share: Which quantile, of `approx_quantile`.
     """
 
     function: str
     column: str | None
+    share: float | None = None
+
+    @property
+    def sketch(self) -> str | None:
+        """The function whose sketch the value comes from; None if it comes from totals."""
+        return self.function if self.function in APPROXIMATE else None
 
 
 def find_aggregates(
@@ -60,7 +69,20 @@ def find_aggregates(
     return found if found and len(found) == len(calls) else None
 
 
+def find_approximations(body: exp.Expr) -> tuple[tuple[int, str], ...]:
+    """Find a query's columns that are values of `approx_…` functions: (place, function) of each."""
+    if not isinstance(body, exp.Select) or any(item.is_star for item in body.expressions):
+        return ()
+    found = [
+        (place, item.unalias().meta.get(approximations.FUNCTION))
+        for place, item in enumerate(body.expressions)
+    ]
+    return tuple((place, function) for place, function in found if function)
+
+
 def _read_call(node: exp.Expr, scope: SelectScope, leaf: Leaf) -> ColumnAggregate | None:
+    if node.meta.get(approximations.FUNCTION):
+        return _read_approximation(node, scope, leaf)
     if not isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
         return None
     function, argument = name_call(node), node.this
@@ -71,16 +93,39 @@ def _read_call(node: exp.Expr, scope: SelectScope, leaf: Leaf) -> ColumnAggregat
         return ColumnAggregate(COUNT, None) if plain else None
     if isinstance(argument, exp.Literal):
         return ColumnAggregate(COUNT, None) if function == COUNT else None
-    resolution = scope.resolved.get(id(argument)) if isinstance(argument, exp.Column) else None
+    field = _find_field(argument, scope, leaf)
+    if field is None or not _has_totals(function, field.type):
+        return None
+    return ColumnAggregate(function, field.name)
+
+
+def _find_field(node: exp.Expr | None, scope: SelectScope, leaf: Leaf) -> pa.Field | None:
+    """Find the column of the stream that a node names."""
+    resolution = scope.resolved.get(id(node)) if isinstance(node, exp.Column) else None
     if resolution is None or resolution.source is not scope.sources[0] or resolution.outer:
         return None
     place = scope.sources[0].place(resolution.column)
-    if place is None:
+    return None if place is None else leaf.definition.schema.to_arrow().field(place)
+
+
+def _read_approximation(node: exp.Expr, scope: SelectScope, leaf: Leaf) -> ColumnAggregate | None:
+    function = node.meta[approximations.FUNCTION]
+    share = node.meta.get(approximations.SHARE)
+    if not node.meta[approximations.IS_COLUMN] or node.find(exp.Filter):
         return None
-    field = leaf.definition.schema.to_arrow().field(place)
-    if not _has_totals(function, field.type):
+    field = _find_field(node.find(exp.Column), scope, leaf)
+    if field is None or not _has_sketch(function, field.type):
         return None
-    return ColumnAggregate(function, field.name)
+    if function == QUANTILE and (share is None or not 0 <= share <= 1):
+        return None
+    return ColumnAggregate(function, field.name, share)
+
+
+def _has_sketch(function: str, type_: pa.DataType) -> bool:
+    """Whether DuckDB reads a column of this type from a segment as it does from a window."""
+    if kind_of(type_) is not ColumnKind.COUNTED:
+        return True
+    return function == COUNT_DISTINCT and (pa.types.is_string(type_) or pa.types.is_boolean(type_))
 
 
 def _has_totals(function: str, type_: pa.DataType) -> bool:

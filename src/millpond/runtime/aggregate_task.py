@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import compute_blocks
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import failed_slots
-from millpond.state.aggregate_file import Measured, write_totals
+from millpond.state.aggregate_file import Kept, Measured, write_totals
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import get_column, open_segment
 from millpond.state.store import new_path
-from millpond.synopses.blocked_totals import BlockedTotals
 from millpond.synopses.totals import OpenColumn, open_column
 
 
@@ -77,13 +77,16 @@ class _MatchedSegment:
         return self._rows[first:last]
 
     def column(self, name: str) -> OpenColumn:
-        return open_column(get_column(self._table, name))
+        return open_column(self.values(name))
+
+    def values(self, name: str) -> pa.ChunkedArray:
+        return get_column(self._table, name)
 
 
 def compute_totals(job: AggregateJob) -> AggregateResult:
     """Compute and write the totals of a job."""
     table = open_segment(Path(job.store) / job.path, job.checksum)
-    made: dict[Measured, BlockedTotals] = {}
+    made: dict[Measured, Kept] = {}
     views: dict[int | None, _MatchedSegment | None] = {}
     for measured in job.measured:
         slot = measured.slot
@@ -91,11 +94,18 @@ def compute_totals(job: AggregateJob) -> AggregateResult:
             views[slot] = _view(job, table, slot)
         view = views[slot]
         if view is not None:
-            made[measured] = compute_blocks(view, measured.column)
+            made[measured] = _compute(view, measured, table.num_rows)
     if not made:
         return AggregateResult(job.segment_id, None, 0, frozenset())
     path, size = write_totals(new_path(job.store, "aggregates"), job.path, made)
     return AggregateResult(job.segment_id, path, size, frozenset(made))
+
+
+def _compute(view: _MatchedSegment, measured: Measured, size: int) -> Kept:
+    if measured.sketch is None:
+        return compute_blocks(view, measured.column)
+    assert measured.column is not None
+    return compute_sketch(view, measured.column, measured.sketch, 0, size)
 
 
 def _view(job: AggregateJob, table: pa.Table, slot: int | None) -> _MatchedSegment | None:

@@ -13,6 +13,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,16 +23,18 @@ import pyarrow as pa
 from millpond.catalog.objects import SummaryDef
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Axis, Numbers, axis_of
-from millpond.engine.promising.look import PRIORITY, STEP, Look
-from millpond.engine.promising.probing import Found
+from millpond.engine.promising.estimating import LookedStep
+from millpond.engine.promising.look import Look
 from millpond.engine.promising.step import Family, FamilyState
 from millpond.engine.promising.value_index import ValueIndex
-from millpond.engine.promising.waiting import REGION
-from millpond.engine.scalars.residual_query import Limits, Residual
+from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
+from millpond.model.windows import list_delays, slide_of
 from millpond.runtime.advance_job import AdvanceJob, SegmentFile, Sink
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
+from millpond.runtime.look_results import finish_estimates, finish_rows
+from millpond.runtime.look_state import read_state, write_state
 from millpond.runtime.summary_tasks import SummaryPlan
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import global_seq, open_segment
@@ -41,8 +44,7 @@ from millpond.synopses.summaries.stream_summary import StreamSummary
 
 T = TypeVar("T")
 
-#: Rows of a result; more than a step can find.
-_MANY = 1 << 62
+_NOTHING = np.empty(0, np.int64)
 
 
 class _Kept:
@@ -134,16 +136,18 @@ class LookJob:
             if not lines:
                 unchanged.update(sink.stream_id for sink in sinks)
                 continue
-            found, state = self._look(sinks, looks, lines)
-            for number, (sink, look) in enumerate(zip(sinks, looks, strict=True)):
-                if sink.stream_id in self.failures:
+            steps, state = self._look(sinks, looks, lines)
+            done = [
+                number for number, sink in enumerate(sinks) if sink.stream_id not in self.failures
+            ]
+            finish = finish_estimates if looks[0].kind == "aggregate" else finish_rows
+            for number, made in finish(_residual, looks, done, steps, state).items():
+                sink = sinks[number]
+                if isinstance(made, MillpondError):
+                    self.failures[sink.stream_id] = made
                     continue
-                try:
-                    results.append((sink, _finish(look, found[number])))
-                except MillpondError as error:
-                    self.failures[sink.stream_id] = error
-                    continue
-                table = _write_state(state, number, lines[-1] - 1)
+                results.append((sink, made))
+                table = write_state(state, number, lines[-1] - 1)
                 if table is not None:
                     waiting.append((sink, table))
         paths = [new_path(self.job.store, "segments") for _ in waiting]
@@ -159,33 +163,43 @@ class LookJob:
 
     def _look(
         self, sinks: Sequence[Sink], looks: Sequence[Look], lines: Sequence[int]
-    ) -> tuple[dict[int, list[tuple[int, Found]]], FamilyState]:
-        """Make the steps of a family: what each query found by step, and what waits."""
+    ) -> tuple[dict[int, list[LookedStep]], FamilyState]:
+        """Make the steps of a family: what each query found in them, and what waits."""
         key = (self.job.life, tuple((s.stream_id, s.look.weight if s.look else 0) for s in sinks))
         family = _families.get(key, lambda: Family(looks, _residual))
         family.failures.clear()
-        state = self._read_state(sinks)
+        state = read_state([sink.waiting for sink in sinks], self.job.store)
         indexes = [self._index(looks[0], leaf) for leaf in range(len(looks[0].streams))]
-        found: dict[int, list[tuple[int, Found]]] = defaultdict(list)
+        steps: dict[int, list[LookedStep]] = defaultdict(list)
         for line in lines:
             after = max(self.job.position, line - looks[0].line - 1)
             summaries = {
                 leaf: self._summarize(definition, looks[0].streams[leaf].stream, line)
                 for leaf, definition in _summaries_of(looks[0]).items()
             }
-            for number, rows in family.step(state, indexes, summaries, after, line).items():
-                found[number].append((line - 1, rows))
+            found = family.step(state, indexes, summaries, after, line)
+            for number in range(len(looks)):
+                own, listed = found.get(number), family.listed.get(number, _NOTHING)
+                steps[number].append(LookedStep(line - 1, own, listed))
         for number, error in family.failures.items():
             self.failures[sinks[number].stream_id] = error
-        return found, state
+        return steps, state
 
     def _find_lines(self, look: Look) -> list[int]:
         """The lines behind the elements after the job's position, up to its end."""
         found: list[np.ndarray] = []
         for leaf in look.streams:
-            for view in self._list_views(leaf.stream):
-                low, high = np.searchsorted(view.ts, (self.job.position, self.job.upto), "right")
-                found.append(np.unique(view.ts[low:high] // look.line))
+            # An estimate also changes when elements leave the window or, with SLIDE, enter it.
+            delays = list_delays(leaf.window) if look.kind == "aggregate" else ()
+            slide = slide_of(leaf.window)
+            own = np.array([self.job.position, self.job.upto], np.int64)
+            for view, delay in product(self._list_views(leaf.stream), (None, *delays)):
+                edges = own if delay is None else own // slide * slide - delay
+                low, high = np.searchsorted(view.ts, edges, "right")
+                due = view.ts[low:high]
+                if delay is not None:
+                    due = -(-(due + delay) // slide) * slide
+                found.append(np.unique(due // look.line))
         lines = np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
         return [(int(line) + 1) * look.line for line in lines]
 
@@ -230,69 +244,6 @@ class LookJob:
                 found = plan.add(found, view.table, view.file.seq_runs, since)
         _summaries.put(key, found)
         return found
-
-    def _read_state(self, sinks: Sequence[Sink]) -> FamilyState:
-        """What waits, of all queries of a family."""
-        state = FamilyState.of(len(sinks))
-        parts = []
-        for number, sink in enumerate(sinks):
-            if sink.waiting is None:
-                continue
-            path, checksum = sink.waiting
-            table = open_segment(Path(self.job.store) / path, checksum)
-            rows = np.empty(table.num_rows, REGION)
-            for name in REGION.names or ():
-                rows[name] = table[name].to_numpy()
-            # The first row is of the query itself (`_write_state`).
-            head, rows = rows[0], rows[1:].copy()
-            state.clocks[number], state.carried[number] = head["results"], head["priority"]
-            state.fallen[number] = head["done"]
-            rows["query"] = number
-            parts.append(rows)
-        state.waiting = np.concatenate([state.waiting, *parts])
-        return state
-
-
-def _write_state(state: FamilyState, number: int, at: int) -> pa.Table | None:
-    """What a query carries to its next step, as a segment's table; None if that is nothing.
-
-    The first row is of the query itself: its clock, its carried budget, what fell out.
-    """
-    own = state.waiting[state.waiting["query"] == number]
-    if not len(own) and not state.fallen[number]:
-        return None
-    head = np.zeros(1, REGION)
-    head["results"], head["priority"] = state.clocks[number], state.carried[number]
-    head["done"] = state.fallen[number]
-    rows = np.concatenate([head, own])
-    columns = {name: pa.array(np.ascontiguousarray(rows[name])) for name in REGION.names or ()}
-    columns["__ts"] = pa.array(np.full(len(rows), at, np.int64))
-    columns["__seq"] = pa.array(np.arange(len(rows), dtype=np.int64))
-    return pa.table(columns)
-
-
-def _finish(look: Look, found: Sequence[tuple[int, Found]]) -> pa.Table:
-    """What was found as changes: `__at`, `__sign`, the answer's columns and the priority."""
-    tables: dict[str, pa.Table] = {}
-    for number, leaf in enumerate(look.streams):
-        parts = [rows.tables[number] for _, rows in found]
-        if not parts:
-            parts = [leaf.schema.to_arrow().empty_table().select(list(leaf.columns))]
-        tables[leaf.table] = pa.concat_tables(parts)
-    first = look.streams[0].table
-    priority = np.concatenate([np.empty(0), *(rows.priority for _, rows in found)])
-    steps = [np.full(len(rows.priority), at, np.int64) for at, rows in found]
-    at = np.concatenate([np.empty(0, np.int64), *steps])
-    tables[first] = (
-        tables[first].append_column(PRIORITY, pa.array(priority)).append_column(STEP, pa.array(at))
-    )
-    answer = _residual.evaluate(look.sql, tables, Limits(rows=_MANY))
-    columns = answer.columns
-    if len(columns) != len(look.columns) + 1:
-        raise MillpondError("INTERNAL-901", "a result has other columns than the query")
-    signs = pa.array(np.ones(answer.num_rows, np.int8))
-    names = ["__at", "__sign", *look.columns]
-    return pa.Table.from_arrays([columns[-1], signs, *columns[:-1]], names=names)
 
 
 def _summaries_of(look: Look) -> dict[int, SummaryDef]:

@@ -7,7 +7,8 @@ found by the name of its segment, and its own name says its checksum. A file tha
 or damaged is made again; opening a store removes the files of segments it does not have.
 
 A row is one entry: the slot of the predicate (NULL: every element), the column (NULL: rows are
-counted), and the packed totals (`millpond.synopses.blocked_totals`).
+counted), the function whose sketch it is (NULL: totals), and the packed totals
+(`millpond.synopses.blocked_totals`) or the packed sketch (`millpond.synopses.sketches`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pyarrow as pa
 from millpond.state.arrow_file import forget, open_arrow, write_arrow
 from millpond.state.version import Version
 from millpond.synopses.blocked_totals import BlockedTotals
+from millpond.synopses.sketches import SKETCHES, Sketch
 
 DIRECTORY = "aggregates"
 
@@ -30,6 +32,7 @@ _SCHEMA = pa.schema(
     [
         pa.field("slot", pa.int64()),
         pa.field("column", pa.string()),
+        pa.field("sketch", pa.string()),
         pa.field("totals", pa.large_binary(), nullable=False),
     ]
 )
@@ -39,19 +42,25 @@ _UNFINISHED = re.compile(r"\.?[0-9a-f]{32}\.arrow(\.tmp)?")
 
 
 class Measured(NamedTuple):
-    """What totals are of: the matches of a slot, and a column of them.
+    """What totals or a sketch are of: the matches of a slot, and a column of them.
 
     Attributes:
         slot: The slot; None stands for every element of the stream.
         column: The column; None if rows are counted only.
+        sketch: The function whose sketch is wanted; None: totals.
     """
 
     slot: int | None
     column: str | None
+    sketch: str | None = None
+
+
+#: What is kept of a segment's matches.
+Kept = BlockedTotals | Sketch
 
 
 def write_totals(
-    temporary: Path, segment: str, entries: Mapping[Measured, BlockedTotals]
+    temporary: Path, segment: str, entries: Mapping[Measured, Kept]
 ) -> tuple[Path, int]:
     """Write a file of totals; return its path and its length.
 
@@ -68,6 +77,7 @@ def write_totals(
         [
             pa.array([m.slot for m in entries], pa.int64()),
             pa.array([m.column for m in entries], pa.string()),
+            pa.array([m.sketch for m in entries], pa.string()),
             pa.array([t.pack().tobytes() for t in entries.values()], pa.large_binary()),
         ],
         schema=_SCHEMA,
@@ -78,18 +88,22 @@ def write_totals(
     return path, meta.bytes
 
 
-def read_totals(path: Path) -> dict[Measured, BlockedTotals]:
+def read_totals(path: Path) -> dict[Measured, Kept]:
     """Read a file of totals, memory-mapped.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
     """
     table = open_arrow(path, checksum_of_name(path.name))
-    entries = {}
+    entries: dict[Measured, Kept] = {}
     slots, columns = table["slot"].to_pylist(), table["column"].to_pylist()
-    for slot, column, packed in zip(slots, columns, table["totals"], strict=True):
+    # Files of earlier versions have totals only.
+    has_sketches = "sketch" in table.column_names
+    sketches = table["sketch"].to_pylist() if has_sketches else [None] * len(slots)
+    for slot, column, sketch, packed in zip(slots, columns, sketches, table["totals"], strict=True):
         numbers = np.frombuffer(packed.as_buffer(), np.int64)
-        entries[Measured(slot, column)] = BlockedTotals.unpack(numbers)
+        kind = BlockedTotals if sketch is None else SKETCHES[sketch]
+        entries[Measured(slot, column, sketch)] = kind.unpack(numbers)
     return entries
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 import millpond
+from millpond.api.client_limits import ClientLimits
 from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.cli.main import app
 from millpond.engine.eddy.routing import POLICIES
@@ -40,6 +41,19 @@ def test_the_command_line_has_a_flag_for_every_setting(command: str) -> None:
         assert flags[name].opts == [f"--{name.replace('_', '-')}"]
         assert flags[name].default == OPTIONS[name].default
         assert OPTIONS[name].takes in flags[name].help
+
+
+def test_a_server_has_a_flag_and_a_limit_for_each_of_its_settings() -> None:
+    flags = {p.name: p for p in get_command(app).commands["serve"].params}  # type: ignore[attr-defined]
+    names = list_options(Scope.SERVER)
+    assert names == tuple(field.name for field in fields(ClientLimits))
+    for name in names:
+        assert flags[name].opts == [f"--{name.replace('_', '-')}"]
+        assert flags[name].default == OPTIONS[name].default
+        with pytest.raises(MillpondError, match="CQL-214"):
+            ClientLimits.of({name: 0})
+    with pytest.raises(MillpondError, match="CQL-214"):
+        ClientLimits.of({"patiance": 1})
 
 
 def test_every_setting_of_the_engine_is_one_of_its_parts() -> None:

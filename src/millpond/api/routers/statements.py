@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
@@ -23,12 +24,15 @@ from millpond.api.negotiate import answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import ServedPond
+from millpond.api.turns import ANSWERS
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
-from millpond.service import json_values
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.results import StatementResult
+
+#: The most bytes that the answers of one request's statements have together.
+_MOST_BYTES = 1 << 27
 
 
 class StatementsBody(BaseModel):
@@ -68,19 +72,19 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
-            results.extend(pond.run(body.text, policy))
+            _run(pond, body.text, policy, results)
         except MillpondError as error:
-            return problem(error, status_of(error), results=_results(results))
+            return problem(error, status_of(error), results=_done(results))
         except Exception:
             log.exception("POST /v1/statements failed")
-            return problem(internal_error(), results=_results(results))
+            return problem(internal_error(), results=_done(results))
         if form == encode.ARROW:
             answer = next(r.answer for r in results if r.answer is not None)
             return answer_response(answer, form)
         if form == encode.NDJSON:
-            lines = b"".join(json_values.dumps(r) + b"\n" for r in _results(results))
-            return Response(lines, media_type=form)
-        return Response(json_values.dumps({"results": _results(results)}), media_type=form)
+            return Response(b"".join(r + b"\n" for r in _encode(results)), media_type=form)
+        text = b'{"results":[' + b",".join(_encode(results)) + b"]}"
+        return Response(text, media_type=form)
 
     return routes
 
@@ -96,5 +100,36 @@ def _check_one_answer(text: str) -> None:
         )
 
 
-def _results(results: list[StatementResult]) -> list[dict[str, object]]:
-    return [encode.result_json(result) for result in results]
+def _encode(results: list[StatementResult]) -> list[bytes]:
+    """Encode the results as JSON objects, large ones when it is their turn."""
+    return [ANSWERS.run(_size(result), encode.result_json, result) for result in results]
+
+
+def _done(results: list[StatementResult]) -> list[Any]:
+    """The results that stand beside an error."""
+    return [json.loads(text) for text in _encode(results)]
+
+
+def _size(result: StatementResult) -> int:
+    """The bytes of a result's rows."""
+    table = result.table if result.answer is None else result.answer.table
+    return 0 if table is None else table.nbytes
+
+
+def _run(pond: ServedPond, text: str, policy: AccessPolicy, done: list[StatementResult]) -> None:
+    """Run statements and append their results to `done`.
+
+    Raises:
+        MillpondError: What is wrong with a statement; POND-404, the answers are too large together.
+    """
+    size = 0
+    for result in pond.run(text, policy):
+        done.append(result)
+        size += _size(result)
+        if size > _MOST_BYTES and len(done) > 1:
+            done.pop()
+            raise MillpondError(
+                "POND-404",
+                f"the answers of one request have more than {_MOST_BYTES:,} bytes",
+                hint="Send the statements in several requests.",
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -21,6 +22,7 @@ from millpond.api.document import (
 )
 from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
+from millpond.api.turns import PushTurns
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.queries.options import check_stream_options
@@ -51,6 +53,7 @@ _ROWS = {
 def router(pond: ServedPond, max_body: int) -> APIRouter:
     """Make the calls on streams and relations; no body unpacks to more than `max_body` bytes."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
+    turns = PushTurns()
 
     @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
     def list_streams() -> Response:
@@ -104,7 +107,8 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
             hint = "Send it as it is or with gzip."
             raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
         key = request.headers.get("idempotency-key")
-        receipt = await run_in_threadpool(pond.ingest_text, stream, data, format, key)
+        push = partial(pond.ingest_text, stream, data, format, key)
+        receipt = await turns.run(len(data), push)
         return Response(json_values.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
 
     @routes.patch(

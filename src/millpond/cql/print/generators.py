@@ -23,6 +23,7 @@ from millpond.cql.tree.nodes import (
     PREFERENCE,
     STREAM_SAMPLE,
     WINDOW,
+    WRITTEN,
     Period,
     PeriodBound,
     Preference,
@@ -236,6 +237,13 @@ class CqlGenerator(FaithfulGenerator):
         **DuckDBGenerator.AFTER_HAVING_MODIFIER_TRANSFORMS,
         PERIOD: lambda self, e: f" {self.sql(e, PERIOD)}" if e.args.get(PERIOD) else "",
     }
+
+    def sql(self, expression: Any, key: str | None = None, comment: bool = True) -> str:
+        """Print a node; what replaced a call is printed as the call."""
+        node = expression.args.get(key) if key and expression else expression
+        if isinstance(node, exp.Expr) and node._meta and WRITTEN in node._meta:
+            return str(node._meta[WRITTEN])
+        return super().sql(expression, key, comment)
 
     def query_modifiers(self, expression: exp.Expr, *sqls: str) -> str:
         """Print the clauses of a query, the preference last."""

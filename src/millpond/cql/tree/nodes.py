@@ -18,6 +18,8 @@ PERIOD = "period"
 QUALIFIER = "qualifier"
 #: Argument of a SELECT: its `Preference`.
 PREFERENCE = "preference"
+#: Key of the meta of a node that replaced a call: the call's text.
+WRITTEN = "written"
 #: Argument of EXCEPT ALL: the identifiers of `BY (a, ...)`.
 BY_ATTRIBUTES = "by_attributes"
 

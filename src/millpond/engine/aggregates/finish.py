@@ -1,4 +1,4 @@
-"""The values of aggregate functions, from totals.
+"""The values of aggregate functions, from totals and sketches.
 
 Every step is DuckDB's, in DuckDB's order, so whole numbers, decimals and averages of them are
 the same to the last bit. Only sums and averages of doubles differ, in the last digits: DuckDB
@@ -13,6 +13,8 @@ import pyarrow as pa
 from millpond.planner.aggregates import COUNT, MAX, MIN, SUM, ColumnAggregate
 from millpond.synopses.order_keys import make_order_keys, to_decimals
 from millpond.synopses.running_totals import round_to_doubles
+from millpond.synopses.sketches import Sketch
+from millpond.synopses.sketches.least_hashes import LeastHashes
 from millpond.synopses.totals import Total, round_sum
 
 _WORD = 1 << 64
@@ -36,6 +38,14 @@ def finish(call: ColumnAggregate, total: Total, type_: pa.DataType | None) -> pa
     if call.function == SUM:
         return _finish_sum(total, type_)
     return pa.array([_average(total, type_)], pa.float64())
+
+
+def finish_sketch(call: ColumnAggregate, sketch: Sketch) -> pa.Array:
+    """Return the value of an `approx_…` function, as an array of one."""
+    if isinstance(sketch, LeastHashes):
+        return pa.array([sketch.estimate()], pa.int64())
+    assert call.share is not None
+    return pa.array([sketch.estimate(call.share)], pa.float64())
 
 
 def _finish_sum(total: Total, type_: pa.DataType) -> pa.Array:

@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol
-
-from millpond.synopses.totals import Total, merge
+from typing import Any, Protocol
 
 #: Neighbours that share a parent, on average: 2^3.
 _BITS = 3
@@ -46,7 +44,7 @@ class Subtree:
         min_ts: The least timestamp in the subtree.
         max_ts: The greatest timestamp in the subtree.
         height: How many further levels its last segment ends subtrees of.
-        totals: The totals that were asked for so far, by what they are of.
+        totals: The totals and sketches that were asked for so far, by what they are of.
     """
 
     number: int
@@ -55,7 +53,7 @@ class Subtree:
     height: int
     segment: Segment | None = None
     children: tuple[Subtree, ...] = ()
-    totals: dict[Hashable, Total] = field(default_factory=dict)
+    totals: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class SegmentForest:
@@ -146,14 +144,26 @@ def split_at_window(
     return whole, straddling
 
 
-def total_of_node(node: Subtree, what: Hashable, of_segment: Callable[[Segment], Total]) -> Total:
-    """Return a subtree's total, from its parts' where it was not asked for before."""
+def total_of_node(
+    node: Subtree,
+    what: Hashable,
+    of_segment: Callable[[Segment], Any],
+    merge: Callable[[Iterable[Any]], Any],
+) -> Any:
+    """Return a subtree's total, from its parts' where it was not asked for before.
+
+    Args:
+        node: The subtree.
+        what: What the total is of.
+        of_segment: Gives a segment's total.
+        merge: Merges totals of parts.
+    """
     found = node.totals.get(what)
     if found is None:
         if node.segment is not None:
             found = of_segment(node.segment)
         else:
-            found = merge(total_of_node(child, what, of_segment) for child in node.children)
+            found = merge(total_of_node(child, what, of_segment, merge) for child in node.children)
         node.totals[what] = found
     return found
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
 from millpond.synopses.totals import NOTHING, OpenColumn, Total, merge, read_values, total_of
@@ -27,6 +28,10 @@ class AggregatedSegment(Protocol):
     def matching(self, lo: int, hi: int) -> np.ndarray | None: ...
 
     def column(self, name: str) -> OpenColumn:
+        """Return a column of all the segment's rows, opened for totals."""
+        ...
+
+    def values(self, name: str) -> pa.ChunkedArray:
         """Return a column of all the segment's rows."""
         ...
 
@@ -37,10 +42,12 @@ class Asked(NamedTuple):
     Attributes:
         column: The column; None if rows are counted only.
         sums: Whether the sum is wanted.
+        sketch: The function whose sketch is wanted instead of a total.
     """
 
     column: str | None
     sums: bool = True
+    sketch: str | None = None
 
 
 def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[int, int]:

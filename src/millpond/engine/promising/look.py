@@ -13,8 +13,9 @@ from millpond.model.windows import Window
 from millpond.planner.bind.preference import BoundPreference
 from millpond.planner.resolve.pushdown import split_conjuncts
 
-#: Columns of a row inside a query: the priority of the region it was found in, and the step.
-PRIORITY, STEP = "__priority", "__step"
+#: Columns of a row inside a query: the priority of the region it was found in, the last instant of
+#: the step, the number of the query, and the pane that the element lies in.
+PRIORITY, STEP, QUERY, PANE = "__priority", "__step", "__query", "__pane"
 
 
 def factors_over(predicate: exp.Expr | None, column: str, schema: Schema) -> Factors | None:
@@ -59,6 +60,22 @@ class LookedStream:
     allowed: Factors | None = None
 
 
+@dataclass(frozen=True)
+class EstimateSql:
+    """How a followed aggregate is computed from partial values, in DuckDB's SQL.
+
+    Attributes:
+        partial: The partial values of new rows, by query, pane and step.
+        merge: Those of some steps together, by query and pane.
+        answer: The aggregates by query and step: of the panes in the step's window, as they were
+            then.
+    """
+
+    partial: str
+    merge: str
+    answer: str
+
+
 @dataclass(frozen=True, eq=False)
 class Look:
     """A followed query with a preference and a budget.
@@ -68,11 +85,12 @@ class Look:
         streams: Its leaves.
         preference: What it wants to see first.
         weight: Its share of a time that many queries have together.
-        sql: The query over its leaves' tables, with `PRIORITY` and `STEP` as the last columns; of a
-            join, row i of both tables is a joined row.
+        sql: The query over its leaves' tables, with `PRIORITY`, `STEP` and `QUERY` as the last
+            columns; of a join, row i of both tables is a joined row.
         line: The length of a step, in microseconds: a line of the summary that ranks.
         columns: The names of the answer's columns.
         aggregates: Of an aggregate, the function of each column.
+        estimate: Of an aggregate, how it is computed; `sql` is empty.
     """
 
     kind: str
@@ -83,6 +101,7 @@ class Look:
     columns: tuple[str, ...]
     line: int
     aggregates: tuple[str, ...] = ()
+    estimate: EstimateSql | None = None
 
     @property
     def zoned(self) -> int:
@@ -91,7 +110,11 @@ class Look:
 
     @property
     def family(self) -> tuple[object, ...]:
-        """Equal for queries whose regions are those of one stream's (or two streams') values."""
+        """Equal for queries whose regions are those of one stream's (or two streams') values.
+
+        Aggregates of a family have one window: they have a step wherever its contents change.
+        """
         summaries = sorted({(e.leaf, e.estimate.summary.id) for e in self.preference.estimates})
         streams = tuple((leaf.stream, leaf.key) for leaf in self.streams)
-        return (self.kind, streams, self.zoned, tuple(summaries))
+        windows = tuple(leaf.window for leaf in self.streams if self.kind == "aggregate")
+        return (self.kind, streams, self.zoned, tuple(summaries), windows)

@@ -31,11 +31,15 @@ def list_selection(
     index: ValueIndex,
     summaries: Mapping[int, StreamSummary],
     new: Elements,
-    after: int,
+    since: int,
     line: int,
-) -> tuple[Waiting, Elements]:
-    """A region for each value of the new elements, and an element that has each."""
-    keys, codes, values, first = _distinct(index, new)
+) -> tuple[Waiting, Elements, Numbers]:
+    """List a region for each value of some elements with since ≤ timestamp < line.
+
+    Returns:
+        The regions, an element that has the value of each, and for each element its region.
+    """
+    keys, codes, values, first, place = _distinct(index, new)
     counts = summaries[0].count_by_zone(codes)[-1:] * (keys > 0)
     matrices = [
         estimate_regions(summaries[0], e.estimate.kind, summaries[0].count_by_zone(codes),
@@ -45,9 +49,9 @@ def list_selection(
     priority = prioritize(residual, look.preference, matrices, {0: values}, counts)
     check_priorities(priority, look.preference.order)
     made = np.zeros(len(keys), REGION)
-    made["key"], made["since"], made["upto"] = keys, after + 1, line
+    made["key"], made["since"], made["upto"] = keys, since, line
     made["priority"], made["results"] = priority[0], counts[0]
-    return made, first
+    return made, first, place
 
 
 def list_join(
@@ -66,7 +70,7 @@ def list_join(
     low, their_low = (BEGINNING if found is None else found for found in (lows[zoned], lows[other]))
     parts = []
     # New elements of the other stream are looked up in every zone, also in the newest.
-    keys, codes, values, _ = _distinct(indexes[other], new[other])
+    keys, codes, values, *_ = _distinct(indexes[other], new[other])
     edges = np.unique(np.concatenate([[low, line], np.clip(summary.zones.edges, low, line)]))
     parts.append(
         _rank_join(
@@ -74,7 +78,7 @@ def list_join(
         )
     )
     # Older elements of the other stream are looked up among the new elements of this one.
-    keys, codes, values, _ = _distinct(index, new[zoned])
+    keys, codes, values, *_ = _distinct(index, new[zoned])
     edges = np.array([after + 1, line], np.int64)
     if their_low <= after:
         parts.append(
@@ -140,8 +144,13 @@ def _rank_join(
 
 def _distinct(
     index: ValueIndex, elements: Elements
-) -> tuple[Keys, Numbers, pa.ChunkedArray, Elements]:
-    """The distinct values of some elements: keys (0 of NULL), codes, values, an element of each."""
+) -> tuple[Keys, Numbers, pa.ChunkedArray, Elements, Numbers]:
+    """The distinct values of some elements.
+
+    Returns:
+        Their keys (0 of NULL), codes and values, an element of each, and for each element that is
+        looked up the place of its value.
+    """
     axis = index.axis
     assert axis is not None
     column = take_elements(index.views, elements, [index.column])[index.column]
@@ -150,9 +159,10 @@ def _distinct(
         known = np.flatnonzero(keys > 0)
         elements = elements[0][known], elements[1][known]
         codes, keys, column = codes[known], keys[known], column.take(pa.array(known))
-    found, first = np.unique(keys, return_index=True)
+    found, first, place = np.unique(keys, return_index=True, return_inverse=True)
     chosen = elements[0][first], elements[1][first]
-    return found, np.ascontiguousarray(codes[first]), column.take(pa.array(first)), chosen
+    values = column.take(pa.array(first))
+    return found, np.ascontiguousarray(codes[first]), values, chosen, place.reshape(-1)
 
 
 def code_keys(column: pa.ChunkedArray, axis: Axis) -> tuple[Numbers, Keys]:

@@ -25,10 +25,16 @@ class Found:
     Attributes:
         tables: The rows of each leaf; row i of all of them is one result.
         priority: The priority of each result's region.
+        stamps: The timestamps of the first leaf's rows.
+        looked: The timestamps of all elements that were looked at.
+        least: The priority of the region that was looked at last.
     """
 
     tables: tuple[pa.Table, ...]
     priority: Estimates
+    stamps: Numbers
+    looked: Numbers
+    least: float
 
 
 class RegionProber:
@@ -89,7 +95,11 @@ class RegionProber:
             own = (elements, np.repeat(places, pairs))
             others = (theirs, targets[starts[owner] + offset])
             sides = [own, others] if zoned == 1 else [others, own]
-        query = regions["query"][owner]
+        query = every = regions["query"][owner]
+        stamps = [
+            read_stamps(index, some)[place]
+            for index, (some, place) in zip(indexes, sides, strict=True)
+        ]
         good = np.ones(len(query), np.bool_)
         tables = []
         for leaf, (some, place) in enumerate(sides):
@@ -98,12 +108,15 @@ class RegionProber:
             tables.append(table)
             good &= self._predicates[leaf].match(table)[query, place]
         if len(sides) == 2:
-            good &= self._meet(indexes, sides, query)
+            good &= self._meet(stamps, query)
         query, owner = query[good], owner[good]
         rows = [place[good] for _, place in sides]
-        bounds = np.searchsorted(query, np.arange(len(self._looks) + 1))
+        numbers = np.arange(len(self._looks) + 1)
+        bounds, looked = np.searchsorted(query, numbers), np.searchsorted(every, numbers)
+        last = np.searchsorted(regions["query"], numbers[1:]) - 1
+        own_stamps = stamps[0][good]
         found = {}
-        for number in np.unique(query).tolist():
+        for number in np.unique(regions["query"]).tolist():
             own_rows = slice(bounds[number], bounds[number + 1])
             parts = tuple(
                 table.select(list(leaf.columns)).take(pa.array(place[own_rows]))
@@ -111,19 +124,17 @@ class RegionProber:
                     tables, rows, self._looks[number].streams, strict=True
                 )
             )
-            found[number] = Found(parts, priority[owner[own_rows]])
+            found[number] = Found(
+                parts,
+                priority[owner[own_rows]],
+                own_stamps[own_rows],
+                stamps[0][looked[number] : looked[number + 1]],
+                float(priority[last[number]]),
+            )
         return found
 
-    def _meet(
-        self,
-        indexes: Sequence[ValueIndex],
-        sides: Sequence[tuple[Elements, Numbers]],
-        query: Numbers,
-    ) -> Flags:
+    def _meet(self, stamps: Sequence[Numbers], query: Numbers) -> Flags:
         """Whether both elements of each pair are in their windows when the later one comes."""
-        stamps = [
-            _stamps(index, some)[place] for index, (some, place) in zip(indexes, sides, strict=True)
-        ]
         at = np.maximum(*stamps)
         good = np.ones(len(at), np.bool_)
         for leaf, own in enumerate(stamps):
@@ -170,7 +181,8 @@ def _list_probes(
     return (elements[0][used], elements[1][used]), places.reshape(-1)
 
 
-def _stamps(index: ValueIndex, elements: Elements) -> Numbers:
+def read_stamps(index: ValueIndex, elements: Elements) -> Numbers:
+    """The timestamps of elements, in their order."""
     numbers, rows = elements
     out = np.empty(len(rows), np.int64)
     for number in np.unique(numbers).tolist():
@@ -180,5 +192,12 @@ def _stamps(index: ValueIndex, elements: Elements) -> Numbers:
 
 
 def join_found(parts: Sequence[Found]) -> Found:
+    """What the turns of one step found, in their order."""
     tables = [pa.concat_tables(some) for some in zip(*(p.tables for p in parts), strict=True)]
-    return Found(tuple(tables), np.concatenate([p.priority for p in parts]))
+    return Found(
+        tuple(tables),
+        np.concatenate([p.priority for p in parts]),
+        np.concatenate([p.stamps for p in parts]),
+        np.concatenate([p.looked for p in parts]),
+        parts[-1].least,
+    )

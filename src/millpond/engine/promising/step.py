@@ -18,22 +18,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
 from millpond.engine.promising.look import Look
 from millpond.engine.promising.new_regions import list_join, list_selection
-from millpond.engine.promising.probing import Found, RegionProber, join_found
+from millpond.engine.promising.probing import Found, RegionProber, join_found, read_stamps
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.promising.waiting import ORDERS, REGION, Waiting, choose
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
+from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
 #: Probes of a turn of a query of weight 1, of a budget in time.
 TURN = 256
+#: What an aggregate keeps before it has looked at anything.
+_NO_PANES = pa.table({})
 #: Regions of one query that wait at most; the least promising fall out.
 MOST_WAITING = 16_384
 
@@ -44,6 +48,7 @@ class FamilyState:
 
     Attributes:
         waiting: The regions that wait.
+        panes: By query, what an aggregate keeps of each pane; None before its first step.
         clocks: By query, the clock of WEIGHTED.
         carried: By query, the fraction of a probe that is left of its budget.
         fallen: By query, the probes that fell out: elements that nobody will look at.
@@ -53,12 +58,15 @@ class FamilyState:
     clocks: Estimates
     carried: Estimates
     fallen: Numbers
+    panes: list[pa.Table | None]
 
     @staticmethod
     def of(count: int) -> FamilyState:
         """The state of queries that have not looked at anything yet."""
         nothing = np.zeros(count)
-        return FamilyState(np.empty(0, REGION), nothing, nothing.copy(), np.zeros(count, np.int64))
+        return FamilyState(
+            np.empty(0, REGION), nothing, nothing.copy(), np.zeros(count, np.int64), [None] * count
+        )
 
 
 @dataclass(eq=False)
@@ -68,6 +76,8 @@ class Family:
     looks: Sequence[Look]
     residual: Residual
     failures: dict[int, MillpondError] = field(default_factory=dict)
+    #: Of aggregates, in the last step: the timestamps of the elements that regions were made of.
+    listed: dict[int, Numbers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = self.looks[0]
@@ -109,11 +119,28 @@ class Family:
             line: The line behind the step's last instant.
         """
         new = [index.list_between(after + 1, line) for index in indexes]
-        arrived = sum(len(rows) for _, rows in new)
+        arrived = np.full(len(self.looks), sum(len(rows) for _, rows in new))
+        parts = [(self._classes, new, after)]
+        if fresh := self._find_fresh(state):
+            # For a new aggregate, what its window holds before its first step comes with that step.
+            low, _ = interval(self.looks[0].streams[0].window, line - 1)
+            since = min(BEGINNING if low is None else low, after + 1)
+            held = [indexes[0].list_between(since, line)]
+            arrived[list(fresh)] = len(held[0][1])
+            parts = [
+                ([[n for n in c if n in fresh] for c in self._classes], held, since - 1),
+                ([[n for n in c if n not in fresh] for c in self._classes], new, after),
+            ]
+            for number in fresh:
+                state.panes[number] = _NO_PANES
         zones = summaries[self.looks[0].zoned].zones
         self._clip(state, indexes, summaries, line)
-        coming = [self._list_regions(c, state, indexes, summaries, new, after, line)
-                  for c in self._classes]  # fmt: skip
+        self.listed.clear()
+        coming = [
+            self._list_regions(members, state, indexes, summaries, elements, before, line)
+            for classes, elements, before in parts
+            for members in classes
+        ]
         state.waiting = np.concatenate([state.waiting, *coming])
         found: dict[int, list[Found]] = defaultdict(list)
         begun = time.perf_counter()
@@ -142,7 +169,13 @@ class Family:
         self._bound(state)
         return {n: join_found(parts) for n, parts in found.items() if n not in self.failures}
 
-    def _budgets(self, state: FamilyState, arrived: int) -> tuple[Numbers, Flags, float]:
+    def _find_fresh(self, state: FamilyState) -> frozenset[int]:
+        """The aggregates that have had no step yet."""
+        if self.looks[0].kind != "aggregate":
+            return frozenset()
+        return frozenset(number for number, panes in enumerate(state.panes) if panes is None)
+
+    def _budgets(self, state: FamilyState, arrived: Numbers) -> tuple[Numbers, Flags, float]:
         """The probes of each query; which have a budget in time; and their time together.
 
         A budget is for each element that arrived. Those in time are not added up: the queries share
@@ -155,13 +188,13 @@ class Family:
             budget = look.preference.budget
             assert budget is not None
             if budget.probes is not None:
-                due = state.carried[number] + budget.probes * arrived
+                due = state.carried[number] + budget.probes * int(arrived[number])
                 probes[number] = int(due + 1e-9)
                 state.carried[number] = max(due - int(due + 1e-9), 0.0)
             else:
                 timed[number] = True
                 probes[number] = max(round(TURN * look.weight), 1)
-                seconds = max(seconds, (budget.microseconds or 0) * arrived / 1e6)
+                seconds = max(seconds, (budget.microseconds or 0) * int(arrived[number]) / 1e6)
         return probes, timed, seconds
 
     def _clip(
@@ -242,16 +275,22 @@ class Family:
         if not members:
             return np.empty(0, REGION)
         look = self.looks[members[0]]
+        if look.kind != "join" and not len(new[0][1]):
+            return np.empty(0, REGION)
         try:
             if look.kind == "join":
                 made = list_join(self.residual, look, indexes, summaries, new, after, line)
                 allowed = np.ones((len(members), len(made)), np.bool_)
             else:
-                made, first = list_selection(
-                    self.residual, look, indexes[0], summaries, new[0], after, line
+                made, chosen, place = list_selection(
+                    self.residual, look, indexes[0], summaries, new[0], after + 1, line
                 )
-                table = take_elements(indexes[0].views, first, look.streams[0].schema.names)
+                table = take_elements(indexes[0].views, chosen, look.streams[0].schema.names)
                 allowed = self._allowed.match(table)[members]
+                if look.kind == "aggregate":
+                    stamps = read_stamps(indexes[0], new[0])
+                    for number, own in zip(members, allowed, strict=True):
+                        self.listed[number] = stamps[own[place]]
         except MillpondError as error:
             self.failures.update(dict.fromkeys(members, error))
             return np.empty(0, REGION)

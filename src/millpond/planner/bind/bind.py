@@ -16,13 +16,14 @@ import duckdb
 from sqlglot import exp
 
 from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
+from millpond.cql.print.approximations import expand_approximations
 from millpond.cql.tree import nodes
 from millpond.cql.tree.places import span_of
 from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema, canonical_type
-from millpond.planner.aggregates import find_aggregates
+from millpond.planner.aggregates import find_aggregates, find_approximations
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.bind.preference import (
     BoundPreference,
@@ -99,6 +100,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     views = expand_views(tree, text, catalog)
     if views:
         name_inner_streams(tree, text, catalog)
+    expand_approximations(tree)
     move_window_queries(tree, text)
     called = name_functions(tree, catalog)
     estimates = name_estimates(tree, text, catalog)
@@ -136,6 +138,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         functions=tuple(sorted(f.name for f in called.values())),
         views=tuple(sorted(view.name for view in views.values())),
         aggregates=find_aggregates(body, resolver.leaves, resolver.scopes),
+        approximations=find_approximations(body),
         estimates=estimates,
         preference=preference,
         partial=partial,

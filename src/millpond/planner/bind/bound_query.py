@@ -149,6 +149,8 @@ class BoundQuery:
             is only a projection: (column, output name) pairs. None otherwise.
         aggregates: For a query whose columns are plain aggregates of one stream's elements, the
             calls in order. None otherwise.
+        approximations: The columns that are values of `approx_…` functions: their places in the
+            answer and their functions.
         output: The answer's columns; names are distinct, types are DuckDB's names.
         to_stream: 'istream', 'dstream', 'rstream', or None for a relation-valued query.
         ordered: Whether the outermost query has ORDER BY, so that row order means something.
@@ -177,6 +179,7 @@ class BoundQuery:
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
     aggregates: tuple[ColumnAggregate, ...] | None = None
+    approximations: tuple[tuple[int, str], ...] = ()
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None
     partial: PartialShape | str = ""

@@ -280,10 +280,19 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
         functions=bound.functions,
         views=bound.views,
         aggregates=bound.aggregates,
+        approximations=bound.approximations,
         estimates=bound.estimates,
         preference=bound.preference,
         partial=bound.partial,
     )
+
+
+def _is_in_approximation(literal: exp.Expr) -> bool:
+    """Whether a constant is part of a call whose written form is kept as a text."""
+    node: exp.Expr | None = literal
+    while node is not None and not (node._meta and nodes.WRITTEN in node._meta):
+        node = node.parent
+    return node is not None
 
 
 def _find_liftable(
@@ -294,7 +303,7 @@ def _find_liftable(
     found: list[tuple[int, int, re.Pattern[str] | None]] = []
     for literal, standing in _literals(bound.tree):
         place = literal.meta.get("start")
-        if place not in numbers:
+        if place not in numbers or _is_in_approximation(literal):
             continue
         number = numbers[place]
         sibling = _find_sibling(literal)

@@ -11,6 +11,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.cql.tree.function_calls import name_call
 from millpond.errors import MillpondError
+from millpond.model.approximation import QUANTILE
 from millpond.model.functions import ALLOWED, Refusal
 from millpond.planner.check.duckdb_messages import translate_message
 from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
@@ -73,6 +74,8 @@ def forbidden_call_error(
     )
     if call.refusal is Refusal.STATISTICS:
         hint = f"Give the least and the greatest value there may be: {call.name}(value, 0, 63)."
+    if call.refusal is Refusal.FORM:
+        hint = f"Write {call.name}(x" + (", 0.5)." if call.name == QUANTILE else ").")
     return MillpondError(
         "CQL-213",
         f'function "{call.name}" cannot be used in a query',

@@ -60,8 +60,11 @@ _Built = tuple[list[BuiltSegment], list[str]]
 #: a line for each push for ever.
 _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
-#: How long the first look at a source may take: meanwhile nothing else can be created or dropped.
-_PROBE_SECONDS = 30.0
+#: How long the first look at a source may take, once the JVM has warmed up: meanwhile nothing else
+#: can be created or dropped.
+_PROBE_SECONDS = 60.0
+#: How long a look waits for the JVM to warm up. On a busy machine that took longer than the look.
+_WARM_SECONDS = 60.0
 #: How many pushed rows one task builds: two tasks would take longer to start, and to merge after.
 _ROWS_A_TASK = 20_000
 #: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
@@ -100,6 +103,7 @@ class SparkRuntime:
             on_end=self._handle_end,
             on_start=self._resume,
         )
+        self._is_warm = threading.Event()
         self._inbox_batches = 0
         self._listed_often = False
         self._given_before: Counter[str] = Counter()
@@ -136,6 +140,7 @@ class SparkRuntime:
         return session
 
     def _handle_end(self, reason: MillpondError) -> None:
+        self._is_warm.clear()
         self._supervisor.pause(reason)
         self._pipeline.report_runtime(reason)
 
@@ -162,6 +167,7 @@ class SparkRuntime:
         try:
             with self._machine.using():
                 spark = self.spark
+                self._is_warm.wait(_WARM_SECONDS)
                 _within_seconds(_PROBE_SECONDS, lambda: sources.probe(spark, definition))
         except TimeoutError as error:
             raise MillpondError(
@@ -430,6 +436,8 @@ class SparkRuntime:
             self.run(batch_tasks.warm_up, range(self.spark.sparkContext.defaultParallelism))
         except Exception as error:
             log.debug("warming up: %s", error)
+        finally:
+            self._is_warm.set()
 
     def _cause(self, stream: StreamDef, error: Exception) -> MillpondError:
         """Find why a stream's query failed, without the errors Spark wraps around the reason."""

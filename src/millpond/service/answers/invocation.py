@@ -33,6 +33,7 @@ from millpond.model.time import BEGINNING, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
+from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
@@ -141,6 +142,8 @@ class Invoker:
                 )
             else:
                 table, loss = self._compute(version, query, streams, instant)
+            if not loss:
+                bounds = bounds or bound_approximations(query.bound, table)
             heartbeats = [self._sequencer.heartbeat(version, s, reading) for s in streams]
             epoch = version.epoch
         return Answer(

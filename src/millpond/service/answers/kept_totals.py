@@ -19,6 +19,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.segment_forest import SegmentForest, Subtree, split_at_window
 from millpond.errors import MillpondError
 from millpond.state.aggregate_file import (
+    Kept,
     Measured,
     list_files,
     read_totals,
@@ -26,7 +27,6 @@ from millpond.state.aggregate_file import (
     segment_of_name,
 )
 from millpond.state.version import DATA, SegmentRef, Version
-from millpond.synopses.blocked_totals import BlockedTotals
 
 log = logging.getLogger("millpond.aggregates")
 
@@ -53,7 +53,7 @@ class KeptTotals:
         self._lock = threading.Lock()
         self._forests: defaultdict[tuple[int, str], SegmentForest] = defaultdict(SegmentForest)
         #: By the id of the segment: what its files and earlier uses gave.
-        self._opened: OrderedDict[int, dict[Measured, BlockedTotals]] = OrderedDict()
+        self._opened: OrderedDict[int, dict[Measured, Kept]] = OrderedDict()
         #: By the stem of the segment's file; `_unread` has those of earlier processes.
         self._files: dict[str, list[StoredTotals]] = {}
         self._unread: dict[str, list[Path]] = {}
@@ -78,22 +78,22 @@ class KeptTotals:
         """Whether a registered query asks for these totals."""
         return measured in self._wanted.get(stream.id, frozenset())
 
-    def find(self, segment: SegmentRef, measured: Measured) -> BlockedTotals | None:
+    def find(self, segment: SegmentRef, measured: Measured) -> Kept | None:
         """Find a segment's totals in memory, or else in its files."""
         opened = self._open(segment)
         return opened.get(measured)
 
-    def remember(self, segment: SegmentRef, measured: Measured, blocks: BlockedTotals) -> None:
+    def remember(self, segment: SegmentRef, measured: Measured, blocks: Kept) -> None:
         """Keep totals that were computed, as long as memory lasts."""
         self._open(segment)[measured] = blocks
 
-    def _open(self, segment: SegmentRef) -> dict[Measured, BlockedTotals]:
+    def _open(self, segment: SegmentRef) -> dict[Measured, Kept]:
         with self._lock:
             opened = self._opened.get(segment.id)
             if opened is not None:
                 self._opened.move_to_end(segment.id)
                 return opened
-        entries: dict[Measured, BlockedTotals] = {}
+        entries: dict[Measured, Kept] = {}
         for file in self._files_of(segment):
             try:
                 entries.update(read_totals(file.path))
@@ -223,9 +223,14 @@ class KeptTotals:
             forest = self._forests.get((stream.id, DATA))
             nodes = list(forest.nodes()) if forest is not None else []
         subtrees = sum(len(asked & node.totals.keys()) for node in nodes)
+        memory += sum(
+            getattr(node.totals[key], "nbytes", _TOTAL_BYTES)
+            for node in nodes
+            for key in asked & node.totals.keys()
+        )
         return {
             "segments with stored totals": stored,
             "totals in the tree": subtrees,
             "bytes on disk": round(disk),
-            "bytes in memory": memory + subtrees * _TOTAL_BYTES,
+            "bytes in memory": memory,
         }

@@ -313,6 +313,10 @@ class LeafView:
         """Return a column of all the segment's rows, opened for its totals."""
         return self._segment.column(name)
 
+    def values(self, name: str) -> pa.ChunkedArray:
+        """Return a column of all the segment's rows."""
+        return get_column(self._segment.table, name)
+
     def _matching(self, lo: int, hi: int) -> np.ndarray | None:
         if self._factors is None:
             return None

@@ -15,7 +15,7 @@ hand, and how elements are spread over segments, does not show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,8 +23,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
-from millpond.engine.aggregates.finish import finish
+from millpond.engine.aggregates.finish import finish, finish_sketch
 from millpond.engine.aggregates.segment_forest import Subtree, total_of_node
+from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import (
     Asked,
     compute_blocks,
@@ -38,9 +39,10 @@ from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.queries.prepared import PreparedQuery
-from millpond.state.aggregate_file import Measured
+from millpond.state.aggregate_file import Kept, Measured
 from millpond.state.version import SegmentRef, Version
 from millpond.synopses.blocked_totals import BLOCK, BlockedTotals
+from millpond.synopses.sketches import SKETCHES
 from millpond.synopses.totals import NOTHING, Total, merge
 
 #: In ranges of up to so many rows, reading the matches costs no more than looking for blocks.
@@ -50,13 +52,22 @@ _FEW_ROWS = BLOCK
 ViewOf = Callable[[SegmentRef], LeafView]
 
 
-def list_asked(calls: Iterable[ColumnAggregate]) -> list[Asked]:
+def list_asked(calls: Sequence[ColumnAggregate]) -> list[Asked]:
     """List what totals calls need; of the rows alone only if of no column."""
-    sums: dict[str, bool] = {}
+    sums: dict[tuple[str, str | None], bool] = {}
     for call in calls:
         if call.column is not None:
-            sums[call.column] = sums.get(call.column, False) or call.function in (SUM, AVG)
-    return [Asked(*each) for each in sums.items()] or [Asked(None)]
+            key = call.column, call.sketch
+            sums[key] = sums.get(key, False) or call.function in (SUM, AVG)
+    asked = [Asked(column, wanted, sketch) for (column, sketch), wanted in sums.items()]
+    if any(call.column is None for call in calls) and all(each.sketch for each in asked):
+        asked.insert(0, Asked(None))
+    return asked
+
+
+def merge_kept(asked: Asked, parts: Iterable[Any]) -> Any:
+    """Merge the totals or sketches of parts of a bag."""
+    return merge(parts) if asked.sketch is None else SKETCHES[asked.sketch].merge(parts)
 
 
 class SegmentAggregates:
@@ -90,23 +101,28 @@ class SegmentAggregates:
         calls = query.bound.aggregates
         assert calls is not None
         asked = list_asked(calls)
-        measured = [Measured(slot, each.column) for each in asked]
+        measured = [Measured(slot, each.column, each.sketch) for each in asked]
         keeps = slot is not None or factors is None
         if keeps and query.id is None:
             keeps = all(self._kept.is_wanted(stream, each) for each in measured)
-        counts_all = factors is None and asked[0].column is None
+        counts_all = factors is None and asked == [Asked(None)]
         reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
         low, high = interval(leaf.window, instant)
         whole, straddling = self._kept.cut(version, stream, low, high)
         parts = [reading.read_node(node) for node in whole]
         parts += [reading.read_inside(_segment(node), low, high) for node in straddling]
-        merged = [merge(own) for own in zip(*parts, strict=True)] or [NOTHING] * len(asked)
-        totals = dict(zip((each.column for each in asked), merged, strict=True))
+        totals = {
+            (each.column, each.sketch): merge_kept(each, [part[place] for part in parts])
+            for place, each in enumerate(asked)
+        }
+        rows = next((t for (_, sketch), t in totals.items() if sketch is None), NOTHING)
         types = stream.schema.to_arrow()
         columns = [
-            finish(
+            finish_sketch(call, totals[call.column, call.sketch])
+            if call.sketch is not None
+            else finish(
                 call,
-                totals.get(call.column, merged[0]),
+                totals.get((call.column, None), rows),
                 types.field(call.column).type if call.column else None,
             )
             for call in calls
@@ -134,30 +150,49 @@ class _Reading:
     keeps: bool
     view_of: ViewOf
 
-    def read_node(self, node: Subtree) -> list[Total]:
-        """Return the totals of a subtree that lies in the window."""
+    def read_node(self, node: Subtree) -> list[Any]:
+        """Return the totals and sketches of a subtree that lies in the window."""
         check_work()
         if self.counts_all:
             return [Total(sum(segment.rows for segment in _segments(node)))]
         if not self.keeps:
             found = [self._scan(segment) for segment in _segments(node)]
-            return [merge(own) for own in zip(*found, strict=True)]
+            return [
+                merge_kept(asked, own)
+                for asked, own in zip(self.asked, zip(*found, strict=True), strict=True)
+            ]
         return [
-            total_of_node(node, measured, partial(self._whole, measured))
-            for measured in self.measured
+            total_of_node(
+                node, measured, partial(self._whole, measured), partial(merge_kept, asked)
+            )
+            for asked, measured in zip(self.asked, self.measured, strict=True)
         ]
 
-    def _scan(self, segment: SegmentRef) -> list[Total]:
+    def _scan(self, segment: SegmentRef) -> list[Any]:
         check_work()
-        return compute_totals(self.view_of(segment), self.asked, 0, segment.rows)
+        return self._compute(self.view_of(segment), 0, segment.rows)
 
-    def _whole(self, measured: Measured, segment: Any) -> Total:
+    def _compute(self, view: LeafView, lo: int, hi: int) -> list[Any]:
+        """Compute the totals and sketches of the matches in rows [lo, hi), by reading them."""
+        totals = iter(compute_totals(view, [a for a in self.asked if a.sketch is None], lo, hi))
+        return self._add_sketches(totals, view, lo, hi)
+
+    def _add_sketches(self, totals: Iterator[Total], view: LeafView, lo: int, hi: int) -> list[Any]:
+        """Put totals and the sketches of the matches in rows [lo, hi) in their order."""
+        return [
+            next(totals)
+            if each.sketch is None
+            else compute_sketch(view, each.column or "", each.sketch, lo, hi)
+            for each in self.asked
+        ]
+
+    def _whole(self, measured: Measured, segment: Any) -> Any:
         check_work()
-        blocks = self._blocks(segment, self.view_of(segment), measured)
-        return blocks.total(0, blocks.blocks)
+        kept = self._find(segment, self.view_of(segment), measured)
+        return kept.total(0, kept.blocks) if isinstance(kept, BlockedTotals) else kept
 
-    def read_inside(self, segment: SegmentRef, low: int | None, high: int) -> list[Total]:
-        """Return the totals of a segment's matches inside the window."""
+    def read_inside(self, segment: SegmentRef, low: int | None, high: int) -> list[Any]:
+        """Return the totals and sketches of a segment's matches inside the window."""
         check_work()
         view = self.view_of(segment)
         lo, hi = find_rows(view, low, high)
@@ -166,14 +201,23 @@ class _Reading:
         # Blocks are of all matches: elements outside the window, for which the predicate may fail,
         # must not be evaluated for them.
         if hi - lo <= _FEW_ROWS or not self.keeps or not view.is_matched:
-            return compute_totals(view, self.asked, lo, hi)
-        blocks = [self._blocks(segment, view, measured) for measured in self.measured]
-        return read_totals(view, self.asked, blocks, lo, hi)
+            return self._compute(view, lo, hi)
+        asked = [each for each in self.asked if each.sketch is None]
+        found = [self._find(segment, view, m) for m in self.measured if m.sketch is None]
+        blocks = [each for each in found if isinstance(each, BlockedTotals)]
+        totals = read_totals(view, asked, blocks, lo, hi) if asked else []
+        return self._add_sketches(iter(totals), view, lo, hi)
 
-    def _blocks(self, segment: SegmentRef, view: LeafView, measured: Measured) -> BlockedTotals:
+    def _find(self, segment: SegmentRef, view: LeafView, measured: Measured) -> Kept:
+        """Find a segment's totals or sketch, or compute them and remember them."""
         found = self.kept.find(segment, measured)
         if found is None:
-            found = compute_blocks(view, measured.column)
+            if measured.sketch is None:
+                found = compute_blocks(view, measured.column)
+            else:
+                found = compute_sketch(
+                    view, measured.column or "", measured.sketch, 0, segment.rows
+                )
             self.kept.remember(segment, measured, found)
         return found
 

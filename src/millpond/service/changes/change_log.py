@@ -11,6 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
@@ -122,11 +123,17 @@ class ChangeReader:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
             position = int(last.as_py()) - 1
-        loss = self._find_loss(version, stream, segments, after, position)
+        loss = self._find_loss(version, stream, segments, after, position, found)
         return Changes.of(name, columns, found, prefix, after, upto, newest, position, loss)
 
     def _find_loss(
-        self, version: Version, stream: StreamDef, segments: Segments, after: int, upto: int
+        self,
+        version: Version,
+        stream: StreamDef,
+        segments: Segments,
+        after: int,
+        upto: int,
+        page: pa.Table,
     ) -> tuple[Loss, ...]:
         """What the changes from the one at the cursor up to an instant lack.
 
@@ -141,8 +148,15 @@ class ChangeReader:
             return merge_losses(found)
         if derivation.reduced is not None:
             found += reduction_losses(derivation.reduced, upto)
-        if derivation.look is not None and version.segments(stream.id, WAITING):
-            skipped = derivation.look.streams[derivation.look.zoned].stream
+        look = derivation.look
+        if look is None:
+            return merge_losses(found)
+        if look.kind == "aggregate":  # each estimate says which share of the elements it is of
+            is_part = bool(pc.any(pc.less(page[look.columns[-1]], 1.0)).as_py())
+        else:
+            is_part = bool(version.segments(stream.id, WAITING))
+        if is_part:
+            skipped = look.streams[look.zoned].stream
             found.append(Loss(skipped, Cause.BUDGET, None, upto))
         return merge_losses(found)
 

@@ -79,11 +79,9 @@ class Derivation:
     def schema(self) -> pa.Schema:
         """The columns of its changes."""
         found = self.plan.schema
-        return (
-            found
-            if self.look is None
-            else found.append(pa.field(self.look.columns[-1], pa.float64()))
-        )
+        for name in () if self.look is None else self.look.columns[len(found) - 2 :]:
+            found = found.append(pa.field(name, pa.float64()))
+        return found
 
     def reach(self, at: int) -> dict[str, int | None]:
         """As `Plan.reach`: also what a look's summaries reach, and what waits."""
@@ -107,7 +105,8 @@ class Derivation:
     @property
     def moves_by_itself(self) -> bool:
         """Whether time alone may bring changes: rows of the answer may expire."""
-        return self.look is None and self.plan.root.pattern is not Pattern.MONOTONIC
+        is_moved = self.look is None or self.look.kind == "aggregate"
+        return is_moved and self.plan.root.pattern is not Pattern.MONOTONIC
 
 
 def find_start(version: Version, bound: BoundQuery, plan: Plan, after: int) -> int:

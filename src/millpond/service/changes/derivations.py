@@ -22,7 +22,7 @@ from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
-from millpond.service.changes.looks import make_look, step_length, with_priority
+from millpond.service.changes.looks import columns_of_part, make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
@@ -372,7 +372,7 @@ class Derivations:
         log = StreamDef(
             self._log.next_id(),
             change_log_name(query.id),
-            bound.output if look is None else with_priority(bound.output),
+            bound.output if look is None else columns_of_part(bound.output, look.kind),
             retain_rows=int(option(query, "keep_changes")),
             derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
         )

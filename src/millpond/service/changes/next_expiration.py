@@ -11,7 +11,7 @@ import numpy as np
 
 from millpond.catalog.objects import StreamDef
 from millpond.model.time import END
-from millpond.model.windows import Now, Period, Range, Window
+from millpond.model.windows import list_delays, slide_of
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.leaf_scan import Files
 from millpond.state.version import Version
@@ -29,8 +29,8 @@ def next_expiration(files: Files, version: Version, bound: BoundQuery, position:
         if not isinstance(stream, StreamDef):
             continue
         segments = version.segments(stream.id, stream.kind)
-        slide = _slide(leaf.window)
-        for delay in _delays(leaf.window):
+        slide = slide_of(leaf.window)
+        for delay in list_delays(leaf.window):
             # An element is due after the position if its own time is after this.
             since = position // slide * slide - delay
             for segment in segments:
@@ -43,26 +43,3 @@ def next_expiration(files: Files, version: Version, bound: BoundQuery, position:
                     # With a slide, everything is due at the first multiple of it from then on.
                     soonest = min(soonest, -(-due // slide) * slide)
     return soonest
-
-
-def _delays(window: Window) -> tuple[int, ...]:
-    """How long after its timestamp an element may come into a window, and leave it."""
-    match window:
-        case Range(size, None):
-            return (size,)
-        case Range(size, slide):
-            return (0, size) if slide else (size,)
-        case Now():
-            return (1,)
-        case Period(begin, end):
-            delays = []
-            if end.offset is not None and end.offset < 0:
-                delays.append(-end.offset)
-            if begin.offset is not None:
-                delays.append(1 - begin.offset)
-            return tuple(delays)
-    return ()
-
-
-def _slide(window: Window) -> int:
-    return window.slide or 1 if isinstance(window, Range) else 1

@@ -46,7 +46,9 @@ def list_measured(
         return None
     if ref.slot is None and leaf.shapes:
         return None
-    measured = {Measured(ref.slot, each.column) for each in list_asked(bound.aggregates)}
+    measured = {
+        Measured(ref.slot, each.column, each.sketch) for each in list_asked(bound.aggregates)
+    }
     return ref.stream_id, frozenset(measured - {Measured(None, None)})
 
 
@@ -165,7 +167,7 @@ class AggregateMaintenance:
         }
         able = sorted(
             (m for m in lacking if m.slot is None or m.slot in matches),
-            key=lambda m: (-1 if m.slot is None else m.slot, m.column or ""),
+            key=lambda m: (-1 if m.slot is None else m.slot, m.column or "", m.sketch or ""),
         )
         if not able:
             return None

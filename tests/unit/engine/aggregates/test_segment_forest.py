@@ -68,7 +68,7 @@ def test_the_tree_is_a_function_of_the_segments(versions: list[tuple[Segment, ..
         root = forest.root(held)
         assert shape(root) == shape(SegmentForest().root(held))
         if root is not None:
-            found = total_of_node(root, "all", total_of)
+            found = total_of_node(root, "all", total_of, merge)
             assert found == merge(total_of(s) for s in held)
 
 
@@ -83,14 +83,14 @@ def test_subtrees_apart_from_a_change_stay_with_their_totals() -> None:
 
     root = forest.root(held)
     assert root is not None
-    total_of_node(root, "all", compute)
+    total_of_node(root, "all", compute, merge)
     assert len(computed) == 2_000
     known = {node.number for node in forest.nodes()}
     computed.clear()
     later = (*held[3:], Segment(2_001, 20_010, 20_019))
     root = forest.root(later)
     assert root is not None
-    assert total_of_node(root, "all", compute) == merge(total_of(s) for s in later)
+    assert total_of_node(root, "all", compute, merge) == merge(total_of(s) for s in later)
     assert computed == [2_001]
     fresh = [node for node in forest.nodes() if node.number not in known]
     assert len(fresh) < 20

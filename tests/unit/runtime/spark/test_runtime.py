@@ -22,6 +22,7 @@ def runtime() -> SparkRuntime:
     made = SparkRuntime()
     machine: Any = SimpleNamespace(using=nullcontext, session=None)
     made._machine = machine
+    made._is_warm.set()
     return made
 
 
@@ -56,3 +57,19 @@ def test_a_look_that_fails(
     monkeypatch.setattr(runtimes.sources, "probe", fail)
     with pytest.raises(MillpondError, match="it is not CSV"):
         runtime.check_source(relation)
+
+
+def test_a_look_begins_when_the_jvm_has_warmed_up(
+    runtime: SparkRuntime, relation: RelationDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a JVM takes to begin at all is no time of the look's."""
+    warm = runtime._is_warm
+    warm.clear()
+    monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 10.0)
+    found: list[bool] = []
+    monkeypatch.setattr(runtimes.sources, "probe", lambda *_: found.append(warm.is_set()))
+    waker = threading.Timer(0.2, warm.set)
+    waker.start()
+    runtime.check_source(relation)
+    waker.join()
+    assert found == [True]

@@ -17,15 +17,23 @@ from millpond.service.pond import Pond
 @pytest.mark.parametrize(
     ("calls", "asked"),
     [
-        ([("count", None)], [(None, True)]),
-        ([("count", None), ("min", "a"), ("max", "a")], [("a", False)]),
-        ([("max", "a"), ("avg", "a"), ("count", "b")], [("a", True), ("b", False)]),
+        ([("count", None)], [(None, True, None)]),
+        ([("count", None), ("min", "a"), ("max", "a")], [("a", False, None)]),
+        ([("max", "a"), ("avg", "a"), ("count", "b")], [("a", True, None), ("b", False, None)]),
+        (
+            [("count", None), ("approx_quantile", "a"), ("min", "a")],
+            [("a", False, "approx_quantile"), ("a", False, None)],
+        ),
+        (
+            [("count", None), ("approx_quantile", "a")],
+            [(None, True, None), ("a", False, "approx_quantile")],
+        ),
     ],
 )
 def test_a_column_is_measured_once(
-    calls: list[tuple[str, str | None]], asked: list[tuple[str | None, bool]]
+    calls: list[tuple[str, str | None]], asked: list[tuple[str | None, bool, str | None]]
 ) -> None:
-    assert list_asked(ColumnAggregate(*call) for call in calls) == asked
+    assert list_asked([ColumnAggregate(*call) for call in calls]) == asked
 
 
 @pytest.fixture

@@ -208,9 +208,13 @@ def test_queries_with_a_budget_in_time_share_it_by_their_weights(ready: Pond) ->
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (f"SELECT COUNT(*) FROM s WITH PREFERENCE DESC {ITEM}", "aggregate"),
         ("SELECT item FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS]"
-         f" WITH PREFERENCE DESC {ITEM}", "window"),
+         f" WITH PREFERENCE DESC {ITEM}", "a selection with SLIDE"),
+        ("SELECT item FROM s BEGIN NOW - INTERVAL 5 SECONDS END NOW"
+         f" WITH PREFERENCE DESC {ITEM}", "BEGIN … END"),
+        ("SELECT s.item FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS], t WHERE s.item = t.item"
+         f" WITH PREFERENCE DESC {S_ITEM}", "a join with SLIDE"),
+        (f"SELECT MEDIAN(item) FROM s WITH PREFERENCE DESC {ITEM}", "a median over everything"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_followed_in_parts_is_refused(ready: Pond, text: str, reason: str) -> None:

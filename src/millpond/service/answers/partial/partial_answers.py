@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.promising.scaling import scale
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -22,7 +23,6 @@ from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.planner.bind.preference import PartialShape
 from millpond.service.answers.leaf_scan import LeafView
-from millpond.service.answers.partial.aggregates import scale
 from millpond.service.answers.partial.cursor import Place, read_place
 from millpond.service.answers.partial.join import JoinRun, Pairs
 from millpond.service.answers.partial.looking import LookedLeaf, spend

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from millpond.service.answers.partial.aggregates import scale
+from millpond.engine.promising.scaling import scale
 
 
 def test_counts_and_sums_are_scaled_and_keep_their_types():

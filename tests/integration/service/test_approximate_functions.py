@@ -1,0 +1,109 @@
+"""The `approx_…` functions merged from segments, against DuckDB over the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.model.loss import Bounds
+from millpond.service.maintenance import aggregate_maintenance
+from millpond.service.pond import Pond
+from millpond.state.aggregate_file import read_totals
+from millpond.testing.local_runtime import open_local
+
+_SECOND = 1_000_000
+_SIZE = 60_000
+
+
+def _rows() -> pa.Table:
+    rng = np.random.default_rng(7)
+    return pa.table(
+        {
+            "ts": pa.array(np.sort(rng.integers(0, 10_000 * _SECOND, _SIZE)), pa.timestamp("us")),
+            "name": pa.array([f"n{i}" for i in rng.integers(0, 30_000, _SIZE)]),
+            "v": pa.array(rng.integers(-(2**40), 2**40, _SIZE), mask=rng.random(_SIZE) < 0.1),
+            "d": pa.array(rng.integers(-(10**6), 10**6, _SIZE) / 100).cast(pa.decimal128(9, 2)),
+            "x": pa.array(rng.normal(0, 1, _SIZE) * 10.0 ** rng.integers(-300, 300, _SIZE)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
+    pond = open_local(tmp_path_factory.mktemp("approximate") / "store")
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, name STRING, v BIGINT, d DECIMAL(9, 2), x DOUBLE)"
+        " TIMESTAMP BY ts"
+    )
+    rows = _rows()
+    for start in range(0, _SIZE, 20_000):
+        pond.ingest("s", rows.slice(start, 20_000))
+    yield pond
+    pond.close()
+
+
+_CALLS = (
+    "approx_quantile(v, 0.5), approx_quantile(d, 0.99), approx_quantile(x, 0.01), count(*),"
+    " approx_count_distinct(name), approx_count_distinct(v), approx_count_distinct(d),"
+    " approx_count_distinct(ts), approx_count_distinct(x), sum(v), max(x)"
+)
+
+
+@pytest.mark.parametrize("where", ["", "WHERE v > 0", "WHERE name < 'n2' AND x > 0"])
+def test_merged_values_are_those_of_rows(pond: Pond, where: str) -> None:
+    for window in ("[RANGE 2000 SECONDS]", "[RANGE UNBOUNDED]"):
+        merged = pond.register(f"SELECT {_CALLS} FROM s {window} {where}")
+        rows = pond.register(
+            f"SELECT {_CALLS} FROM (SELECT * FROM s {window} {where}) t HAVING true"
+        )
+        pond.wait_until_matched()
+        for at in (1_500, 5_000, 9_999):
+            instant = at * _SECOND
+            assert merged.invoke(instant).rows() == rows.invoke(instant).rows()
+        merged.unregister()
+        rows.unregister()
+
+
+def test_an_answer_says_how_far_it_may_be_off(pond: Pond) -> None:
+    answer = pond.ask(
+        "SELECT approx_count_distinct(name) AS names, approx_quantile(v, 0.5) AS half, count(*) AS"
+        " n, approx_quantile(x, 0.5) + 1 AS more, count(DISTINCT name) AS exactly FROM s"
+    )
+    (names, half, _, _, exactly) = answer.rows()[0]
+    assert answer.exact
+    assert answer.bounds == Bounds(
+        0.95,
+        {
+            "names": [(names / 1.02, names / 0.98)],
+            "half": [tuple(sorted((half / 1.02, half / 0.98)))],  # type: ignore[list-item]
+        },
+    )
+    assert names / 1.02 <= exactly <= names / 0.98
+    assert exactly > 10_000
+
+
+def test_sketches_are_kept_in_files_and_dropped_with_their_query(
+    pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = pond.register("SELECT approx_count_distinct(name), approx_quantile(x, 0.5) FROM s")
+    pond.wait_until_matched()
+    directory = pond._components._store.directory / "aggregates"
+    kept = [set(read_totals(file)) for file in directory.iterdir()]
+    large = [
+        segment
+        for segment in pond._components.log.version.segments_by_id.values()
+        if segment.rows >= aggregate_maintenance.STORED_ROWS
+    ]
+    assert len(kept) == len(large) > 0
+    assert all(
+        {(m.column, m.sketch) for m in measured}
+        == {("name", "approx_count_distinct"), ("x", "approx_quantile")}
+        for measured in kept
+    )
+    query.unregister()
+    pond.wait_until_matched()
+    assert list(directory.iterdir()) == []
