@@ -80,7 +80,7 @@ def write_aged(query: exp.Expr, names: Sequence[str]) -> exp.Query:
         return write_negation(node, with_age=True)
     keys = _list_columns(names)
     left, once = write_aged(node.left, names), bool(node.args.get("distinct"))
-    right = node.right.unnest().copy()
+    right: exp.Expr = node.right.unnest().copy()
     second = f"SELECT {keys}, CAST({BEGINNING} AS BIGINT), 1 FROM __right AS r({keys})"
     if not isinstance(node, exp.Except):
         right = write_aged(node.right, names)
@@ -107,7 +107,7 @@ def _write_aged_select(select: exp.Select, names: Sequence[str]) -> exp.Query:
     return _combine("union", names, both, aged)
 
 
-def _combine(shape: str, names: Sequence[str], both: str, *sides: exp.Query) -> exp.Query:
+def _combine(shape: str, names: Sequence[str], both: str, *sides: exp.Expr) -> exp.Query:
     """Write a query of `_SHAPES`, with `both` as `__both` and the sides as `__left`, `__right`."""
     keys = _list_columns(names)
     shown = ", ".join(f"c{place} AS {quote_name(name)}" for place, name in enumerate(names))
@@ -137,8 +137,8 @@ def write_negation(node: exp.SetOperation, *, with_age: bool = False) -> exp.Que
         f" GROUP BY {numbers}) AS __m ON {equal}"
         f" WHERE __rank <= __many - coalesce(__less, 0)"
     )
-    left, right = write_aged(node.left, names), node.right.unnest().copy()
-    _replace_tables(plain, {"__left": left, "__right": right})
+    sides = {"__left": write_aged(node.left, names), "__right": node.right.unnest().copy()}
+    _replace_tables(plain, sides)
     for clause in ("with_", "order", "limit", "offset"):
         if node.args.get(clause):
             plain.set(clause, node.args[clause].copy())
@@ -149,7 +149,7 @@ def _list_columns(names: Sequence[str]) -> str:
     return ", ".join(f"c{place}" for place in range(len(names)))
 
 
-def _replace_tables(plain: exp.Query, queries: Mapping[str, exp.Query]) -> exp.Query:
+def _replace_tables(plain: exp.Query, queries: Mapping[str, exp.Expr]) -> exp.Query:
     """Replace tables, by their names, by queries."""
     for table in list(plain.find_all(exp.Table)):
         if (query := queries.get(table.name)) is not None:
@@ -159,6 +159,6 @@ def _replace_tables(plain: exp.Query, queries: Mapping[str, exp.Query]) -> exp.Q
 
 def _parse(text: str) -> exp.Query:
     """Parse a query that this module wrote, so in DuckDB's own dialect."""
-    parsed = exp.maybe_parse(text, dialect="duckdb")
+    parsed: exp.Expr = exp.maybe_parse(text, dialect="duckdb")
     assert isinstance(parsed, exp.Query)
     return parsed
