@@ -77,8 +77,9 @@ def test_a_name_is_reached(path: str, pond: Pond, http: httpx.Client) -> None:
     for name in NAMES:
         quoted = '"' + name.replace('"', '""') + '"'
         pond.execute(make.format(quoted))
+        part = f"relation:{name}" if kind == "entity" else name
         for call in CALLS[path]:
-            answer = call(http, path.replace(f"{{{kind}}}", quote(name, safe="")))
+            answer = call(http, path.replace(f"{{{kind}}}", quote(part, safe="")))
             assert answer.status_code == 200, f"{name}: {answer.text}"
         pond.execute(drop.format(quoted))
 
