@@ -157,7 +157,7 @@ class Entities:
     def _derivations(self, version: Version) -> Iterator[Entity]:
         lag = self._components.advancer.lag()
         for stream in version.streams.values():
-            if stream.derived is None:
+            if stream.derived is None or stream.is_shared_log:
                 continue
             query, name = version.query_of(stream), version.name_of(stream)
             figures = {
