@@ -309,13 +309,16 @@ class ClockResets:
 
     def _set_back(self, plan: _Plan, derived: StreamDef, final: int) -> None:
         """Set a derivation back to an instant, or to the first one it can be computed from."""
+        derivation = self._derivations.find_of(plan.version, derived)
+        if derivation is not None and derivation.line:  # a step is taken back as a whole
+            final = (final + 1) // derivation.line * derivation.line - 1
         clock, start = plan.version.clock(derived.id), self._find_start(plan, derived, final)
         is_begun_anew = start > final and derived.is_change_log
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}
         cuts = self._cut(plan, derived, after, None, 0)
-        # What waits to be looked at may be of what is taken back; what is made anew is looked at.
-        plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
+        if is_begun_anew:  # else the next step finds what waits, and what of it was taken back
+            plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
         removed = sum(s.rows for s in whole.values()) + sum(c.removed for c in cuts)
         removed += plan.removed.get(derived.id, 0)  # of those in the shared log that it left
         next_seq = 0 if is_begun_anew else clock.next_seq - removed
