@@ -44,6 +44,9 @@ class RegistrationBody(BaseModel):
     options: QueryOptions = Field(default_factory=dict)
 
 
+#: A list of queries; reading it ends at the first that is wrong, since each error takes memory.
+Registrations = Annotated[list[RegistrationBody], Field(fail_fast=True)]
+
 #: The orders of a list of queries.
 Order = Literal["id", "name", "owner", "registered_at", "-id", "-name", "-owner", "-registered_at"]
 
@@ -101,7 +104,7 @@ def router(pond: ServedPond) -> APIRouter:
         )
         | describe_errors(*BODY, *BINDS, *WRITES),
     )
-    def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
+    def register(body: RegistrationBody | Registrations) -> Response:
         """Registers one query, or a list of queries.
 
         All queries of a list are registered, or none of them. If a query has an error, the error's
