@@ -26,6 +26,7 @@ from millpond.model.schema import (
     parts_of,
 )
 from millpond.model.time import BEGINNING, END, parse_instant
+from millpond.service.queries.options import REDUCED
 from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
 
@@ -180,7 +181,7 @@ def query(body: dict[str, Any]) -> QueryDef:
         id=body["id"],
         name=body["name"],
         text=body["cql"],
-        options=body["options"],
+        options=body["options"] | ({REDUCED: body["reduced"]} if body["reduced"] else {}),
         registered_epoch=body["registered_epoch"],
         registered_at=instant(body["registered_at"]) or 0,
         suspended=body["suspended"],

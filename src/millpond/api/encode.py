@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.service import json_values
+from millpond.service.queries.options import REDUCED, given_options
 from millpond.service.results import (
     Answer,
     Changes,
@@ -199,7 +200,8 @@ def definition_json(definition: Definition) -> dict[str, Any]:
         case QueryDef():
             return head | {
                 "cql": definition.text,
-                "options": json_values.to_json_value(definition.options),
+                "options": json_values.to_json_value(given_options(definition.options)),
+                "reduced": definition.options.get(REDUCED),
                 "active": definition.active,
                 "suspended": definition.suspended,
                 "registered_epoch": definition.registered_epoch,

@@ -237,12 +237,13 @@ class ChangesProgress(Shape):
 
 
 class QueryDefinition(Shape):
-    """A standing query as it was registered."""
+    """A standing query as it was registered; `reduced` says how far it was reduced then."""
 
     id: int
     name: str
     cql: str
     options: dict[str, Any]
+    reduced: str | None
     active: bool
     suspended: str | None
     registered_at: Instant

@@ -14,7 +14,7 @@ from millpond.model import time
 from millpond.model.budget import Budget, parse_budget
 from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
-from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.options import REDUCED, check_stream_options, given_options
 from millpond.service.results import Answer, Change, Changes
 
 _D = TypeVar("_D", QueryDef, StreamDef)
@@ -125,7 +125,8 @@ class Handle(Followable):
             "id": definition.id,
             "name": definition.name,
             "cql": definition.text,
-            "options": definition.options,
+            "options": given_options(definition.options),
+            "reduced": definition.options.get(REDUCED),
             "active": definition.active,
             "suspended": definition.suspended,
             "registered_at": time.format_instant(definition.registered_at),

@@ -22,6 +22,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.client import source_error
 from millpond.runtime.kafka.options import KafkaOptions
+from millpond.runtime.kafka.packages import import_fastavro
 
 _SECONDS = 10.0
 #: How many bytes of a value that cannot be decoded are kept, as hexadecimal digits.
@@ -89,24 +90,6 @@ def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
     if {type(value) for value in values if value is not None} == {bytes}:
         return pa.array(values, pa.binary())
     return column_of(values, corrupt)
-
-
-def import_fastavro() -> Any:
-    """Import fastavro.
-
-    Raises:
-        MillpondError: DATA-502, the extra is not installed.
-    """
-    try:
-        import fastavro
-    except ImportError as error:
-        raise MillpondError(
-            "DATA-502",
-            "records in Avro need the package fastavro",
-            detail="It is not installed where this runs.",
-            hint="pip install 'millpond[kafka]', on every machine that runs tasks.",
-        ) from error
-    return fastavro
 
 
 def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.options import KafkaOptions, read_start
+from millpond.runtime.kafka.packages import import_kafka
 
 log = logging.getLogger("millpond.kafka")
 
@@ -16,25 +17,6 @@ log = logging.getLogger("millpond.kafka")
 Offsets = dict[str, dict[str, int]]
 
 _SECONDS = 10.0
-
-
-def import_kafka() -> Any:
-    """Import the client.
-
-    Raises:
-        MillpondError: DATA-502, the extra is not installed.
-    """
-    try:
-        import confluent_kafka
-        import confluent_kafka.admin
-    except ImportError as error:
-        raise MillpondError(
-            "DATA-502",
-            "a Kafka source needs the package confluent-kafka",
-            detail="It is not installed where this runs.",
-            hint="pip install 'millpond[kafka]', on every machine that runs tasks.",
-        ) from error
-    return confluent_kafka
 
 
 def make_consumer(options: KafkaOptions) -> Any:

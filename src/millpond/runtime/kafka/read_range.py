@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from millpond.errors import MillpondError
-from millpond.runtime.kafka.client import import_kafka, make_consumer, naming_errors, source_error
+from millpond.runtime.kafka.client import make_consumer, naming_errors, source_error
 from millpond.runtime.kafka.options import KafkaOptions
+from millpond.runtime.kafka.packages import import_kafka
 
 #: How many records are decoded together.
 BATCH = 16_384

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -159,11 +160,7 @@ class Metrics:
             ("failures", "Attempts to deliver that failed since the start"),
         )
         described = self._components.sinks.describe()
-        for figure, text in figures:
-            family = CounterMetricFamily(f"millpond_sink_{figure}", text, labels=["sink"])
-            for sink in described:
-                family.add_metric([sink["name"]], sink[figure])
-            yield family
+        yield from _count_each("sink", described, figures)
         dead = GaugeMetricFamily(
             "millpond_sink_dead", "1 where a sink delivers no more", labels=["sink"]
         )
@@ -238,15 +235,22 @@ class Metrics:
             ("seconds", "Seconds spent in user-defined functions"),
         )
         described = self._components.function_registry.describe()
-        for figure, text in figures:
-            family = CounterMetricFamily(f"millpond_function_{figure}", text, labels=["function"])
-            for function in described:
-                family.add_metric([function["name"]], function[figure])
-            yield family
+        yield from _count_each("function", described, figures)
 
     def describe(self) -> list[Metric]:
         """Names are not known in advance; the registry need not check them."""
         return []
+
+
+def _count_each(
+    kind: str, described: Iterable[Mapping[str, Any]], figures: Iterable[tuple[str, str]]
+) -> Iterator[Metric]:
+    """A counter for each of some figures, labelled with the names of what has them."""
+    for figure, text in figures:
+        family = CounterMetricFamily(f"millpond_{kind}_{figure}", text, labels=[kind])
+        for one in described:
+            family.add_metric([one["name"]], one[figure])
+        yield family
 
 
 def _trim(held: deque[tuple[int, int]], now: int) -> None:

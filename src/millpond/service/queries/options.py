@@ -28,6 +28,11 @@ def static_reduction(options: Mapping[str, Any]) -> Reduction:
     return Reduction() if text is None else parse_reduction(text)
 
 
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that may be given to another query: all but how far the pond has reduced it."""
+    return {name: value for name, value in options.items() if name != REDUCED}
+
+
 def option(query: QueryDef, name: str) -> Any:
     """A query's option, given or not."""
     return query.options.get(name, OPTIONS[name].default)

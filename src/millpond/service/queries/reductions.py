@@ -18,7 +18,7 @@ from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Rows, Unbounded, Window
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.queries.options import REDUCED, static_reduction, tolerance_of
+from millpond.service.queries.options import REDUCED, given_options, static_reduction, tolerance_of
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 
@@ -134,7 +134,7 @@ def with_static_reduction(
     version: Version, bound: Callable[[], BoundQuery], options: dict[str, Any]
 ) -> dict[str, Any]:
     """A query's options with the reduction it has from now on; `bound` binds its text."""
-    kept = {name: value for name, value in options.items() if name != REDUCED}
+    kept = given_options(options)
     if not tolerance_of(kept):
         return kept
     chosen = decide(version, bound(), kept)

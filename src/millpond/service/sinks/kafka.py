@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.errors import MillpondError
-from millpond.runtime.kafka.client import import_kafka
 from millpond.runtime.kafka.options import read_config
+from millpond.runtime.kafka.packages import import_kafka
 from millpond.service.json_values import dumps
 from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.service.sinks.webhook import write_changes

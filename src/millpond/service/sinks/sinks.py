@@ -19,8 +19,8 @@ from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
-from millpond.runtime.kafka.client import import_kafka
 from millpond.runtime.kafka.options import read_config
+from millpond.runtime.kafka.packages import import_kafka
 from millpond.service.changes.feed import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options

@@ -21,13 +21,17 @@ def test_how_far_a_query_is_reduced_is_kept(open_pond: OpenPond) -> None:
     pond.catch_up()
     pond.alter_system(query_memory="20 KB")
     before = pond.register("SELECT v FROM s", "q", tolerate="sample 10 %").invoke()
-    assert pond.query("q").describe()["options"]["reduced"].startswith("sample ")
+    described = pond.query("q").describe()
+    assert described["reduced"].startswith("sample ")
+    assert described["options"] == {"tolerate": "sample 10 %"}
+    copied = pond.register(described["cql"], "copy", **described["options"])
+    assert copied.describe()["reduced"] == described["reduced"]
     again = open_pond().query("q")
     assert again.invoke().rows() == before.rows()
     assert again.invoke().loss == before.loss
     again.alter(tolerate="nothing")
     assert again.invoke().exact
-    assert "reduced" not in again.describe()["options"]
+    assert again.describe()["reduced"] is None
 
 
 def test_the_grant_is_by_weight(full: Pond) -> None:
@@ -43,9 +47,9 @@ def test_the_grant_is_by_weight(full: Pond) -> None:
 def test_what_is_followed_does_not_become_another_query(full: Pond) -> None:
     query = full.register("SELECT v FROM s WHERE v > 99", "q", tolerate="sample 5 %")
     query.fetch()
-    before = query.describe()["options"]["reduced"]
+    before = query.describe()["reduced"]
     query.alter(weight=50)
-    assert query.describe()["options"]["reduced"] == before
+    assert query.describe()["reduced"] == before
     with pytest.raises(MillpondError, match="CQL-214"):
         query.alter(tolerate="nothing")
 
