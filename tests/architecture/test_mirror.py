@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "millpond"
@@ -40,6 +43,50 @@ LOGIC = (
     ast.DictComp,
     ast.GeneratorExp,
 )
+#: Modules with so many decisions need a test that names them.
+MANY = 12
+#: Folders and modules that no test names, and the test that goes through them as a whole. A new
+#: module of many decisions gets a test of its own, unless one of these already reaches it.
+TESTED_THROUGH = {
+    "algebra": "cql/test_goldens.py",  # what every golden says
+    "api/connections.py": "surfaces/over_http/test_http_transport.py",
+    "api/feed_forms.py": "surfaces/over_http/test_http_feed.py",
+    "api/limits.py": "surfaces/over_http/test_http_limits.py",
+    "api/rights/guarded_pond.py": "surfaces/over_http/test_http_roles.py",
+    "api/routers": "surfaces/over_http/test_openapi.py",  # every call, with what fits and does not
+    "cli/check_and_repair.py": "surfaces/command_line/test_cli.py",
+    "cql/parse": "integration/cql/test_round_trip.py",  # the corpus, also of test_fuzz.py
+    "cql/print": "integration/cql/test_round_trip.py",
+    "cql/tree/asof.py": "integration/cql/test_round_trip.py",
+    "engine/aggregates/finish.py": "integration/service/test_segment_aggregates.py",
+    "engine/matching": "unit/engine/matching/test_match.py",
+    "engine/predicates": "unit/engine/predicates/test_factors.py",
+    "engine/promising": "unit/service/changes/test_looks.py",
+    "engine/values": "unit/engine/values/test_region_codes.py",  # each coder against bisection
+    "operators": "unit/operators/test_conformance.py",  # every operator against the oracle
+    "planner/approximate": "integration/service/test_approximate_functions.py",
+    "planner/check": "unit/planner/bind/test_bind.py",
+    "planner/dataflow": "unit/operators/test_conformance.py",
+    "planner/explain/notes.py": "cql/test_goldens.py",
+    "planner/joins.py": "integration/service/test_joins.py",
+    "planner/optimize": "unit/planner/optimize/test_strategies.py",
+    "planner/residual.py": "unit/planner/bind/test_bind.py",
+    "planner/resolve": "unit/planner/bind/test_bind.py",
+    "runtime/kafka": "spark/test_kafka_sources.py",
+    "runtime/look_results.py": "unit/service/changes/test_looks.py",
+    "runtime/look_task.py": "unit/service/changes/test_looks.py",
+    "runtime/spark": "spark/test_file_sources.py",
+    "state/database": "unit/state/test_epoch_log_model.py",  # opened again after any changes
+    "state/database_tables.py": "unit/state/test_epoch_log_model.py",
+    "state/journal": "unit/state/test_journal.py",
+    "synopses/counted_tree.py": "unit/synopses/test_ordered_multiset.py",
+    "testing": "unit/testing/test_golden.py",
+}
+
+#: Modules that nothing imports, because they are programs of their own, and who starts them.
+PROGRAMS = {
+    "engine/scalars/confined_process.py": "confined/processes.py starts it",
+}
 
 
 def module_of(test: str) -> Path:
@@ -72,6 +119,71 @@ def test_every_component_of_the_service_has_a_test_of_its_own() -> None:
         if module not in tested and holds_logic(module)
     ]
     assert sorted(untested) == sorted(TESTED_ELSEWHERE)
+
+
+@cache
+def imports_of(file: Path) -> set[Path]:
+    """The modules of Millpond that a file imports anywhere in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    places = (SOURCE.parent.joinpath(*name.split(".")) for name in names)
+    found = (p.with_suffix(".py") if not p.is_dir() else p / "__init__.py" for p in places)
+    return {place for place in found if SOURCE in place.parents and place.exists()}
+
+
+def count_decisions(module: Path) -> int:
+    """How often a module's functions decide something, or go through several things."""
+    tree = ast.parse(module.read_text())
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef
+    return sum(
+        isinstance(part, LOGIC)
+        for one in ast.walk(tree)
+        if isinstance(one, kinds)
+        for part in ast.walk(one)
+    )
+
+
+def place_through(module: Path) -> str | None:
+    """The entry of `TESTED_THROUGH` for a module: its own, or that of a folder it is in."""
+    below = [module, *module.relative_to(SOURCE).parents]
+    names = [str(module.relative_to(SOURCE)), *map(str, below[1:])]
+    return next((name for name in names if name in TESTED_THROUGH), None)
+
+
+@cache
+def find_unnamed() -> list[Path]:
+    """Modules of many decisions that no test names, in their mirror or elsewhere."""
+    named = {module_of(test) for test in TESTS}
+    for test in UNIT.parent.rglob("*.py"):
+        named |= imports_of(test)
+    modules = sorted(SOURCE.rglob("*.py"))
+    return [m for m in modules if m not in named and count_decisions(m) >= MANY]
+
+
+def test_many_decisions_have_a_test_that_names_them_or_goes_through_them() -> None:
+    unnamed = find_unnamed()
+    lost = [str(m.relative_to(SOURCE)) for m in unnamed if place_through(m) is None]
+    assert lost == list(PROGRAMS)
+    assert {place_through(m) for m in unnamed} - {None} == TESTED_THROUGH.keys()
+
+
+@pytest.mark.parametrize("place", TESTED_THROUGH)
+def test_a_test_reaches_what_it_goes_through(place: str) -> None:
+    test = UNIT.parent / TESTED_THROUGH[place]
+    reached: set[Path] = set()
+    shared = (folder / "conftest.py" for folder in test.parents if UNIT.parent in folder.parents)
+    waiting = {test, *(file for file in shared if file.exists())}
+    while waiting:
+        file = waiting.pop()
+        fresh = imports_of(file) - reached
+        reached |= fresh
+        waiting |= fresh
+    through = [m for m in find_unnamed() if place_through(m) == place]
+    assert [str(m.relative_to(SOURCE)) for m in through if m not in reached] == []
 
 
 def test_logic_is_seen() -> None:

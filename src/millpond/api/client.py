@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -110,13 +112,12 @@ class RemotePond:
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> RemoteHandle:
         """Registers a query."""
-        body = {"cql": cql, "name": name, "options": in_json(options)}
+        body = _registration(cql, name, options)
         return self._handle(self._calls.send("POST", "/v1/queries", body, text=cql).json())
 
     def register_many(self, queries: Sequence[Registration]) -> list[RemoteHandle]:
         """Registers queries all together or not at all."""
-        every = [parts(query) for query in queries]
-        body = [{"cql": c, "name": n, "options": in_json(options)} for c, n, options in every]
+        body = [_registration(*parts(query)) for query in queries]
         return [self._handle(item) for item in self._calls.send("POST", "/v1/queries", body).json()]
 
     def query(self, name_or_id: str | int) -> RemoteHandle:
@@ -272,6 +273,16 @@ class RemotePond:
 
     def _handle(self, body: dict[str, Any]) -> RemoteHandle:
         return RemoteHandle(self._calls, body["id"], body["name"])
+
+
+def _registration(cql: str, name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A registration as JSON; times among the values of parameters become texts."""
+    body: dict[str, Any] = {"cql": cql, "name": name}
+    if "params" in options:
+        given = options["params"].items()
+        body["params"] = {k: str(v) if isinstance(v, date | Decimal) else v for k, v in given}
+    rest = {key: value for key, value in options.items() if key != "params"}
+    return {**body, "options": in_json(rest)}
 
 
 def _selection_params(selection: QuerySelection) -> dict[str, Any]:

@@ -52,11 +52,19 @@ class Derived:
         query_id: The standing query whose changes these are, for a change log; None for a stream
             made by CREATE STREAM … AS.
         on_system_time: Whether its present is the clock, as that of every stream it reads is.
+        shared_log: Of a change log: the id of the shared log that has its changes, or had them.
+        apart_from: The number of the first change that is not in the shared log, since the query
+            left it; None while the query's changes go there.
+        is_shared: Whether this is a shared log: it has the changes of all queries that differ from
+            `text` in their predicates alone.
     """
 
     text: str
     query_id: int | None = None
     on_system_time: bool = False
+    shared_log: int | None = None
+    apart_from: int | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,22 @@ class StreamDef:
 
     @property
     def is_change_log(self) -> bool:
-        """Whether this stream holds the changes of a standing query and has no name of its own."""
-        return self.derived is not None and self.derived.query_id is not None
+        """Whether this stream holds changes of standing queries and has no name of its own."""
+        return self.derived is not None and (
+            self.derived.query_id is not None or self.derived.is_shared
+        )
+
+    @property
+    def is_shared_log(self) -> bool:
+        """Whether this stream holds the changes of many standing queries of one shape."""
+        return self.derived is not None and self.derived.is_shared
+
+    @property
+    def shared_log(self) -> int | None:
+        """The id of the shared log that a change log's changes go to now; None if to none."""
+        if self.derived is None or self.derived.apart_from is not None:
+            return None
+        return self.derived.shared_log
 
     @property
     def is_pseudo(self) -> bool:

@@ -20,6 +20,8 @@ from millpond.operators.protocol.node import Node, Operator, Scalars
 
 #: The columns of a source that hold each element's arrival sequence and its timestamp.
 SEQUENCE, TIMESTAMP = "__seq", "__ts"
+#: In a shared log's plan, the column of the change log of the query that selects the element.
+LOG = "__log"
 
 
 @dataclass(frozen=True, eq=False)

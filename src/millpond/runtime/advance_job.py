@@ -12,6 +12,7 @@ from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.runtime.shared_log_task import LoggedChanges, LogMembers
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Sink:
             computed once.
         look: Of a query with a budget: what it looks at, in place of the plan.
         waiting: The file of the regions that wait to be looked at, and its checksum.
+        members: Of a shared log: the change logs whose changes it gets.
     """
 
     stream_id: int
@@ -73,6 +75,7 @@ class Sink:
     has_begun: bool = False
     look: Look | None = None
     waiting: tuple[str, str] | None = None
+    members: LogMembers | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ class AdvanceResult:
         reached: For each stream whose answer could not be computed at the position: the last
             instant that is done, without changes where there is no answer yet.
         unchanged: Of the queries with a budget, those of which nothing else waits than before.
+        logged: For each shared log: the changes of its members.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -125,4 +129,5 @@ class AdvanceResult:
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
     reached: Mapping[int, int] = field(default_factory=dict)
     unchanged: frozenset[int] = frozenset()
+    logged: Mapping[int, LoggedChanges] = field(default_factory=dict)
     unwritten: MillpondError | None = None

@@ -30,6 +30,7 @@ from millpond.runtime.batch_tasks import (
 )
 from millpond.runtime.dataflow_cache import LateStart, put_dataflow, start_late, take_dataflow
 from millpond.runtime.look_task import LookJob
+from millpond.runtime.shared_log_task import LoggedChanges, lay_out
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
@@ -51,6 +52,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     reached: dict[int, int] = {}
     late: dict[str, LateStart | MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
+    shared: dict[int, LoggedChanges] = {}
     logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
         key = sink.plan.key
@@ -72,7 +74,10 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         else:
             changes = deltas[key]
         try:
-            parts = _parts(sink, _elements_of(sink, changes))
+            elements = _elements_of(sink, changes)
+            if sink.members is not None:
+                elements, shared[sink.stream_id] = lay_out(elements, sink.members)
+            parts = _parts(sink, elements)
         except Exception as error:
             failures[sink.stream_id] = to_millpond_error(error)
             continue
@@ -88,7 +93,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
-    return AdvanceResult(tuple(built), failures, reached)
+    return AdvanceResult(tuple(built), failures, reached, logged=shared)
 
 
 def _look(job: AdvanceJob) -> AdvanceResult:
@@ -132,12 +137,15 @@ def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
 
 
 def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
-    """Sort elements in canonical order, number them, and split them into parts of a segment."""
+    """Split elements in canonical order into parts of a segment; number those that are not yet."""
     rows = elements.num_rows
     step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
     parts = []
     for start in range(0, rows, step):
         part = elements.slice(start, step)
+        if sink.members is not None:
+            parts.append(part.combine_chunks())
+            continue
         numbers = pa.array(np.arange(part.num_rows, dtype=np.int64))
         parts.append(part.append_column("__seq", numbers).combine_chunks())
     return parts
@@ -158,6 +166,6 @@ def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegm
     tables = [encode_elements(part) for _, part in logged]
     files = write_together(list(zip(paths, tables, strict=True)))
     for (sink, part), file in zip(logged, files, strict=True):
-        at = part["__ts"]
-        first, last = int(at[0].as_py()), int(at[-1].as_py())
+        at = part["__ts"].to_numpy()  # in a shared log they are not in order
+        first, last = int(at.min()), int(at.max())
         yield BuiltSegment(sink.stream_id, DATA, file, first, last, (SplitRun(0, (), 0),))

@@ -21,6 +21,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
+from millpond.runtime.shared_log_task import select_for_members
 from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, select_at
 from millpond.state.segment_file import global_seq, open_segment
@@ -195,13 +196,17 @@ def _elements(
     job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
 ) -> pa.Table:
     """Read the elements of (after, upto] that matter, in the order of timestamp and arrival."""
+    members = job.sinks[0].members
     low = job.since.get(stream)
     after = after if low is None else max(after, min(low - 1, job.position))
     parts: list[pa.Table] = []
     empty: pa.Table | None = None
     wanted = [*columns, "__ts", "__seq"]
     for file in job.streams[stream]:
-        table = open_segment(Path(job.store) / file.path, file.checksum).select(wanted)
+        table = open_segment(Path(job.store) / file.path, file.checksum)
+        if members is not None:  # predicates are of any column
+            wanted = table.column_names
+        table = table.select(wanted)
         empty = table.slice(0, 0)
         if file.max_ts <= after or file.min_ts > upto:
             continue
@@ -210,16 +215,20 @@ def _elements(
         if lo < hi:
             part = table.slice(lo, hi - lo)
             sequence = global_seq(part["__seq"].to_numpy(), file.seq_runs)
-            parts.append(part.set_column(len(wanted) - 1, "__seq", pa.array(sequence)))
-    if not parts:
+            at = part.schema.get_field_index("__seq")
+            parts.append(part.set_column(at, "__seq", pa.array(sequence)))
+    if not parts and members is None:
         if empty is None:
             return pa.table({name: pa.nulls(0) for name in wanted})
         return empty
+    if not parts:
+        return pa.table({name: pa.nulls(0) for name in (*columns, "__ts", "__seq", "__log")})
     found = pa.concat_tables(parts)
     ts, seq = found["__ts"].to_numpy(), found["__seq"].to_numpy()
     if len(parts) > 1 or not bool((np.diff(ts) > 0).all()):
         found = found.take(pa.array(np.lexsort((seq, ts))))
-    return found.combine_chunks()
+    found = found.combine_chunks()
+    return found if members is None else select_for_members(found, members).combine_chunks()
 
 
 def _updates(

@@ -16,12 +16,16 @@ from millpond.state.segment_file import open_segment
 _PANES = "panes"
 
 
-def read_state(files: Sequence[tuple[str, str] | None], store: str) -> FamilyState:
+def read_state(files: Sequence[tuple[str, str] | None], store: str, position: int) -> FamilyState:
     """Read what waits, of all queries of a family.
+
+    Where a clock was set back, what waits is of a later step than the last one there is now. What
+    was looked at and what was not can not be told apart then: it counts as fallen out.
 
     Args:
         files: By query, the path and checksum of its segment; None if nothing waits.
         store: The store's directory.
+        position: The last instant up to which steps were made.
 
     Raises:
         MillpondError: STORE-602, a segment is corrupt.
@@ -40,6 +44,10 @@ def read_state(files: Sequence[tuple[str, str] | None], store: str) -> FamilySta
         head, rows = rows[0], rows[1:].copy()
         state.clocks[number], state.carried[number] = head["results"], head["priority"]
         state.fallen[number] = head["done"]
+        if table["__ts"][0].as_py() > position:
+            state.fallen[number] += len(rows)
+            state.clocks[number] = state.carried[number] = 0
+            continue
         if _PANES in table.column_names:
             state.panes[number] = pa.ipc.open_stream(table[_PANES][0].as_py()).read_all()
         rows["query"] = number

@@ -29,6 +29,7 @@ from millpond.engine.promising.step import Family, FamilyState
 from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
+from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import list_delays, slide_of
 from millpond.runtime.advance_job import AdvanceJob, SegmentFile, Sink
@@ -106,6 +107,22 @@ class RegionSegment:
         return found
 
 
+class EmptySegment(RegionSegment):
+    """No elements of a stream, with its columns: what a join looks through before there are any."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.table = schema.to_arrow().empty_table()
+        self.ts = np.empty(0, np.int64)
+        self._runs = {}
+
+    @property
+    def arrived(self) -> tuple[int, int]:
+        return int(BEGINNING), int(BEGINNING)
+
+    def sequence(self, rows: np.ndarray) -> np.ndarray:
+        return rows
+
+
 class LookJob:
     """The looks of one job; equal parts are done once for all its queries.
 
@@ -168,7 +185,7 @@ class LookJob:
         key = (self.job.life, tuple((s.stream_id, s.look.weight if s.look else 0) for s in sinks))
         family = _families.get(key, lambda: Family(looks, _residual))
         family.failures.clear()
-        state = read_state([sink.waiting for sink in sinks], self.job.store)
+        state = read_state([sink.waiting for sink in sinks], self.job.store, self.job.position)
         indexes = [self._index(looks[0], leaf) for leaf in range(len(looks[0].streams))]
         steps: dict[int, list[LookedStep]] = defaultdict(list)
         for line in lines:
@@ -215,7 +232,7 @@ class LookJob:
         types = [s.schema.find(s.key) for s in look.streams]
         axis = axis_of(*(f.type if f else "" for f in (types[0], types[-1])))
         assert isinstance(axis, Axis)
-        views = self._list_views(own.stream)
+        views = self._list_views(own.stream) or [EmptySegment(own.schema)]
         nulls = look.kind != "join"
         return ValueIndex(views, own.key, axis, BEGINNING, END - 1, END, with_nulls=nulls)
 

@@ -196,6 +196,11 @@ class StreamState:
 _NOTHING = StreamState()
 
 
+def shared_log_name(id: int) -> str:
+    """Return the catalog's name for a shared log, a name that no user can write."""
+    return f"{id}$shared"
+
+
 def change_log_name(query_id: int) -> str:
     """Return the catalog's name for a query's change log, a name that no user can write."""
     return f"{query_id}$changes"
@@ -291,7 +296,23 @@ class Version:
         return found
 
     def clock(self, stream_id: int) -> StreamClock:
+        """Return how far a stream has come; a change log in a shared log as far as that."""
+        own = self.states.get(stream_id, _NOTHING).clock
+        stream = self.streams.get(stream_id)
+        shared = None if stream is None else stream.shared_log
+        if shared is None:
+            return own
+        heartbeat = self.states.get(shared, _NOTHING).clock.heartbeat
+        return own if heartbeat <= own.heartbeat else replace(own, heartbeat=heartbeat)
+
+    def own_clock(self, stream_id: int) -> StreamClock:
+        """Return a stream's clock as it is stored."""
         return self.states.get(stream_id, _NOTHING).clock
+
+    def maker(self, stream: StreamDef) -> StreamDef:
+        """Find the stream that a derivation's changes are made in: its shared log, or itself."""
+        shared = stream.shared_log
+        return stream if shared is None else self.streams.get(shared, stream)
 
     def relation_deltas(self, relation_id: int) -> tuple[RelationDelta, ...]:
         """Return a relation's deltas in the order of their epochs."""

@@ -119,7 +119,7 @@ REFUSED = [
     ),
     # later
     (
-        "«SELECT DISTINCT * FROM flights» EXCEPT ALL SELECT * FROM flights BY (dest)",
+        "«SELECT DISTINCT ON (dest) * FROM flights» EXCEPT ALL SELECT * FROM flights BY (dest)",
         "CQL-301",
         "EXCEPT ALL",
     ),

@@ -313,3 +313,17 @@ def test_queries_are_listed_changed_and_dropped_by_owner_and_tag(http):
     error_of(http.delete("/v1/queries"), 400, "SERVE-703")
     error_of(http.delete("/v1/queries", params={"queries": "three,none"}), 400, "CQL-201")
     assert names() == ["three"]
+
+
+def test_parameters(http):
+    cql = "SELECT carrier FROM flights WHERE delay > $least AND carrier <> $not"
+    body = {"cql": cql, "name": "p", "params": {"least": 60, "not": "x' OR TRUE --"}}
+    response = http.post("/v1/queries", json=body)
+    assert response.status_code == 201
+    filled = "SELECT carrier FROM flights WHERE delay > 60 AND carrier <> 'x'' OR TRUE --'"
+    assert response.json()["cql"] == filled
+    many = [{"cql": cql, "params": {"least": n, "not": "B6"}} for n in range(3)]
+    assert len(http.post("/v1/queries", json=many).json()) == 3
+    error_of(http.post("/v1/queries", json={"cql": cql}), 400, "CQL-102")
+    missing = {"cql": cql, "params": {"least": 60}}
+    assert "$not" in error_of(http.post("/v1/queries", json=missing), 400, "CQL-102")["message"]

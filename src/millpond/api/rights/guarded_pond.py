@@ -31,7 +31,7 @@ from millpond.service.changes.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
-from millpond.service.queries.registration_request import Registration, parts
+from millpond.service.queries.registration_request import Registration, fill_registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 #: Statements that make queries, or have them followed: they are counted one at a time.
@@ -105,8 +105,8 @@ class GuardedPond:
         rights.need(Role.WRITER, "registering a query")
         owned: list[Registration] = []
         for cql, name, options in map(parts, queries):
-            own = self._own_registration(rights, cql, options)
-            owned.append((cql, name, own))
+            text, settings = fill_registration(cql, options)
+            owned.append((text, name, self._own_registration(rights, text, dict(settings))))
         with self._quotas.counted(rights.caller):
             follows = sum(bool(options.get(FOLLOW)) for _, _, options in map(parts, owned))
             self._quotas.check_counts(rights.caller, len(owned), follows)

@@ -34,6 +34,10 @@ from millpond.service.queries.query_directory import QuerySelection
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
 
 
+#: The values of a text's parameters (`$name`), by name.
+Parameters = dict[str, str | bool | int | float | None]
+
+
 class RegistrationBody(BaseModel):
     """A query to register."""
 
@@ -42,6 +46,12 @@ class RegistrationBody(BaseModel):
     cql: str
     name: str | None = None
     options: QueryOptions = Field(default_factory=dict)
+    params: Parameters = Field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options, and the values of the text's parameters."""
+        return {**self.options, "params": self.params} if self.params else dict(self.options)
 
 
 #: The orders of a list of queries.
@@ -104,20 +114,23 @@ def router(pond: ServedPond) -> APIRouter:
     def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
         """Registers one query, or a list of queries.
 
+        `params` are the values of the parameters in the text: `$most` stands for `params["most"]`,
+        as one constant of its type.
+
         All queries of a list are registered, or none of them. If a query has an error, the error's
         `detail` begins with the query's position in the list, counting from 0.
         """
         if isinstance(body, list):
             for index, item in enumerate(body):
                 _check_options(item.options, _place_in(index, len(body)))
-            registrations = [(item.cql, item.name, item.options) for item in body]
+            registrations = [(item.cql, item.name, item.settings) for item in body]
             try:
                 handles = pond.register_many(registrations)
             except MillpondError as error:
                 raise _add_index(error, body) from error
             return _json([_handle(handle) for handle in handles], 201)
         _check_options(body.options)
-        handle = pond.register(body.cql, body.name, **body.options)
+        handle = pond.register(body.cql, body.name, **body.settings)
         response = _json(_handle(handle), 201)
         response.headers["Location"] = f"/v1/queries/{handle.id}"
         return response

@@ -164,6 +164,12 @@ class FromParser(WindowingParser):
     def is_united_ahead(self) -> bool:
         return self._next.token_type in SET_OPERATIONS and self.is_bare_relation_ahead()
 
+    def _parse_table_alias(
+        self, alias_tokens: Collection[TokenType] | None = None
+    ) -> exp.TableAlias | None:
+        """Read an alias; `BY (…)` behind a query in brackets is none."""
+        return None if self.is_by_ahead() else super()._parse_table_alias(alias_tokens)
+
     def _alias_and_sample(self, item: exp.Expr, alias_tokens: Collection[TokenType] | None) -> None:
         if (error := clause_error(self)) is not None:
             raise error

@@ -52,11 +52,7 @@ from millpond.planner.resolve.estimates import name_estimates
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.inner_streams import name_inner_streams
 from millpond.planner.resolve.names import Names
-from millpond.planner.resolve.negation import (
-    group_distinct_rows,
-    name_columns,
-    prepare_negations,
-)
+from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
 from millpond.planner.resolve.pushdown import is_pushed_whole, push_down
 from millpond.planner.resolve.resolver import Resolver
@@ -110,7 +106,6 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         name_inner_streams(tree, text, catalog)
     expand_approximations(tree)
     move_window_queries(tree, text)
-    group_distinct_rows(tree)
     called = name_functions(tree, catalog)
     estimates = name_estimates(tree, text, catalog)
     to_stream = None

@@ -43,7 +43,7 @@ from millpond.planner.dataflow.recompute_groups import recompute_grouped, recomp
 from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
 from millpond.planner.residual import LEAF, replace_literals, to_slices
-from millpond.planner.resolve.negation import write_age
+from millpond.planner.resolve.ages import COLUMNS, write_aged
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 from millpond.planner.resolve.with_entries import find_own_entries
@@ -133,10 +133,8 @@ class Compiler:
 
     def _negation(self, node: exp.SetOperation) -> NamedNode:
         """Compile EXCEPT ALL … BY: a left row is as old as the youngest element it is made of."""
-        aged = node.left.unnest().copy()
-        assert isinstance(aged, exp.Select)
-        aged.append("expressions", exp.alias_(write_age(node, aged), "__age"))
-        left, right = self._query(aged), self.compile_relation(node.right)
+        aged = write_aged(node.left, node.meta[COLUMNS])
+        left, right = self.compile_relation(aged), self.compile_relation(node.right)
         places = []
         for side in (left, right):
             lower = [name.lower() for name in side.names]

@@ -22,7 +22,7 @@ from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
-from millpond.operators.source import SEQUENCE, TIMESTAMP, RelationSource, StreamSource
+from millpond.operators.source import LOG, SEQUENCE, TIMESTAMP, RelationSource, StreamSource
 from millpond.operators.time_window import TimeWindow
 from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.explain.logical_plan import window_text
@@ -39,6 +39,7 @@ def stream_node(
     seed: int,
     *,
     with_timestamp: bool = False,
+    with_log: bool = False,
     whole: bool = False,
 ) -> Node:
     """Plan an occurrence of a stream: its window's rows, with the columns of its slice.
@@ -48,6 +49,7 @@ def stream_node(
         definition: The definition of its stream.
         seed: The seed of its sample.
         with_timestamp: Whether each row has its element's timestamp (int64) as one more column.
+        with_log: Whether each row has the id of a change log (int64) as one more column.
         whole: Whether to leave out the conjuncts that were pushed down.
     """
     schema = definition.schema
@@ -62,6 +64,8 @@ def stream_node(
         columns = tuple(n for n in columns if n.lower() in wanted)
     if with_timestamp:
         columns += (TIMESTAMP,)
+    if with_log:
+        columns += (LOG,)
     if leaf.sample is not None:
         columns += (SEQUENCE,)
     node: Node = StreamSource(leaf.stream, columns, tuple(_type(schema, c) for c in columns))
@@ -80,7 +84,8 @@ def stream_node(
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
     else:
         node = TimeWindow(node, leaf.window, window_text(leaf.window), columns)
-    shown = [*leaf.columns, *([TIMESTAMP] if with_timestamp else [])]
+    hidden = [*([TIMESTAMP] if with_timestamp else []), *([LOG] if with_log else [])]
+    shown = [*leaf.columns, *hidden]
     return choose_columns(node, [places[name.lower()] for name in shown], shown)
 
 
@@ -122,7 +127,7 @@ def positional_sql(predicate: exp.Expr, places: dict[str, int]) -> str:
 
 
 def _type(schema: Schema, name: str) -> pa.DataType:
-    if name in (SEQUENCE, TIMESTAMP):
+    if name in (SEQUENCE, TIMESTAMP, LOG):
         return pa.int64()
     field = schema.find(name)
     assert field is not None

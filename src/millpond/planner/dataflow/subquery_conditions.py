@@ -33,6 +33,9 @@ from millpond.planner.dataflow.scalar_subqueries import replace_scalars
 from millpond.planner.resolve.placement import has_aggregate
 from millpond.planner.resolve.pushdown import split_where
 
+#: The name of the one item of a frame that has a subquery's answer, and not its FROM clause's rows.
+_ANSWER = "__answer"
+
 
 class Subqueries:
     """Replaces the subqueries in one query's conditions and expressions by operators."""
@@ -159,7 +162,10 @@ class Subqueries:
         return _with_member(rows, _value(query, rows)), outside
 
     def _plan_inside(self, query: exp.Expr, around: Frame) -> tuple[Frame, list[exp.Expr]]:
-        """Plan a subquery's FROM and WHERE; return its rows and the conjuncts that read outside."""
+        """Plan a subquery's FROM and WHERE; return its rows and the conjuncts that read outside.
+
+        Where the rows are not made row by row, plan its whole answer, as the item `_ANSWER`.
+        """
         node = query
         while isinstance(node, exp.Subquery) and not node.args.get("limit"):
             node = node.this
@@ -169,7 +175,7 @@ class Subqueries:
         if not is_simple or any(
             has_aggregate(i) or i.find(exp.Window) is not None for i in node.expressions
         ):
-            return frame_of(self._items.plan(query), ""), []
+            return frame_of(self._items.plan(query), _ANSWER), []
         assert isinstance(node, exp.Select)
         outside: list[exp.Expr] = []
         frame = self._from(node)
@@ -192,11 +198,12 @@ class Subqueries:
 
 
 def _value(query: exp.Expr, frame: Frame) -> str | int:
-    """Return a subquery's one column: SQL over its FROM clause's rows, or a place in them."""
+    """Return a subquery's one column: SQL over a frame of `_plan_inside`, or a place in it."""
     node = query
     while isinstance(node, exp.Subquery):
         node = node.this
-    if isinstance(node, exp.Select) and frame.items and frame.items[0].name:
+    is_answer = [item.name for item in frame.items] == [_ANSWER]
+    if isinstance(node, exp.Select) and not is_answer:
         (item,) = node.expressions
         value = item.unalias()
         if value.is_star:

@@ -7,14 +7,18 @@ from sqlglot import exp
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.planner.resolve.scope import SelectScope
 
+#: The clauses that make other rows of the rows of a FROM clause or of its groups.
+_CLAUSES = ("qualify", "limit", "offset", "windows")
 
-def is_row_by_row(scope: SelectScope) -> bool:
-    """Whether a SELECT maps each row of its FROM clause to at most one row, row by row."""
+
+def is_row_by_row(scope: SelectScope, *, distinct: bool = False) -> bool:
+    """Whether a SELECT maps each row of its FROM clause to at most one row, row by row.
+
+    With `distinct` it may leave out equal rows.
+    """
     select = scope.select
-    if any(
-        select.args.get(k)
-        for k in ("group", "having", "qualify", "distinct", "limit", "offset", "windows")
-    ):
+    clauses = ("group", "having", *_CLAUSES, *(() if distinct else ("distinct",)))
+    if any(map(select.args.get, clauses)):
         return False
     return not any(
         has_aggregate(item) or find_set_call(item) is not None for item in select.expressions
@@ -28,10 +32,13 @@ def is_group_by_group(select: exp.Select) -> bool:
     return any(map(has_aggregate, select.expressions))
 
 
-def is_row_by_group(scope: SelectScope) -> bool:
-    """Whether each row of a SELECT is made of the rows of one group, and of nothing else."""
+def is_row_by_group(scope: SelectScope, *, distinct: bool = False) -> bool:
+    """Whether each row of a SELECT is made of the rows of one group, and of nothing else.
+
+    With `distinct` it may leave out equal rows.
+    """
     select = scope.select
-    if any(select.args.get(k) for k in ("qualify", "distinct", "limit", "offset", "windows")):
+    if any(map(select.args.get, (*_CLAUSES, *(() if distinct else ("distinct",))))):
         return False
     return is_group_by_group(select) and not any(
         item.find(exp.Window) is not None or find_set_call(item) is not None

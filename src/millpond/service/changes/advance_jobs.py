@@ -19,6 +19,7 @@ from millpond.runtime.advance_job import (
     Sink,
 )
 from millpond.service.changes.derivation import Derivation
+from millpond.service.changes.shared_logs import SharedLogs
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.weights import weight_of
 from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
@@ -78,6 +79,8 @@ class AdvanceJobs:
     def __init__(self, store: Path, stems: QueryStems) -> None:
         self._store = store
         self._stems = stems
+        #: The members of the shared logs.
+        self.shared = SharedLogs()
         self._life = uuid.uuid4().hex
 
     def forget_dataflows(self) -> None:
@@ -123,7 +126,7 @@ class AdvanceJobs:
         return AdvanceJob(
             str(self._store),
             self._life,
-            _label(members),
+            _label(members, sinks[0]),
             position,
             max(item.clock.relations_epoch for item in members),
             first.upto,
@@ -137,6 +140,15 @@ class AdvanceJobs:
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
         derivation, has_begun = item.derivation, item.clock.next_seq > 0
         stream = derivation.stream
+        if stream.is_shared_log:
+            table = self.shared.members(version, stream.id)
+            stem = None
+            if len(table.logs):
+                stem, _, _ = self._stems.snapshot(version, table.stream_id)
+                kept.enter_context(self._stems.keep_files(stem))
+            (source,) = derivation.plan.needs
+            own = table.to_job(source, stem)
+            return Sink(stream.id, derivation.plan, None, has_begun=has_begun, members=own)
         if derivation.look is not None:
             query = version.query_of(stream)
             weight = weight_of(query) if query is not None else 1.0
@@ -169,7 +181,8 @@ def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:
     sharing: defaultdict[tuple[object, ...], list[Runnable]] = defaultdict(list)
     for item in due:
         known = _find_last_deltas(version, item)
-        sharing[(item.derivation.sharing_key, item.upto, known)].append(item)
+        alone = item.derivation.id if item.derivation.stream.is_shared_log else 0
+        sharing[(item.derivation.sharing_key, item.upto, known, alone)].append(item)
     groups = []
     for members in sharing.values():
         rest = sorted(members, key=lambda item: (item.clock.position, item.derivation.id))
@@ -193,13 +206,18 @@ def _find_last_deltas(version: Version, item: Runnable) -> tuple[int, ...]:
     )
 
 
-def _label(members: list[Runnable]) -> str:
+def _label(members: list[Runnable], sink: Sink) -> str:
     """The name under which a worker keeps the group's dataflow.
 
     It is made of the sharing key and not of the members, so that a derivation that joins finds the
-    dataflow there. A large group is cut in parts, named by their first members.
+    dataflow there. A large group is cut in parts, named by their first members. The state of a
+    shared log's dataflow is that of its members: with others it is another dataflow.
     """
     first = members[0].derivation
+    if sink.members is not None:
+        own = (sink.members.logs.tobytes(), sink.members.slots.tobytes())
+        named = (first.id, own if first.moves_by_itself else "")
+        return hashlib.blake2b(repr(named).encode(), digest_size=8).hexdigest()
     part = first.id if len(members) == _GROUP else 0
     reads = (*map(sorted, first.sharing_key[:2]), *first.sharing_key[2:], part)
     return hashlib.blake2b(repr(reads).encode(), digest_size=8).hexdigest()

@@ -20,7 +20,7 @@ import logging
 import threading
 import time as clock_time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
+from millpond.planner.dataflow.shared_log import find_shape
 from millpond.runtime import advance_task as tasks
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
@@ -37,6 +38,7 @@ from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.changes.shared_logs import count_changes, find_joinable, join_shared_logs
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
@@ -179,7 +181,7 @@ class Advancer:
         wanted: dict[int, StreamDef] = {}
         waiting = [s for s in streams if s.derived is not None]
         while waiting:
-            stream = waiting.pop()
+            stream = version.maker(waiting.pop())
             if stream.id in wanted or self._schedule.is_idle(version, stream):
                 continue
             derivation = self._schedule.find_derivation(version, stream)
@@ -214,6 +216,10 @@ class Advancer:
         """Wait until `is_over` is true; it is called after every round of the advancer."""
         with self._progress:
             return wait_for(self._progress, lambda: is_over() or self.stopping, timeout)
+
+    def trouble(self, stream: StreamDef) -> MillpondError | None:
+        """Why the changes of a derivation cannot be computed now; None if they can."""
+        return self.retries.get(self._log.version.maker(stream).id)
 
     def retry(self, stream: StreamDef) -> None:
         """Retry a stopped derived stream now."""
@@ -291,6 +297,10 @@ class Advancer:
             # Before the first element and after the last there is no distance to speak of.
             known = reached > BEGINNING and target < LAST
             behind[stream.id] = max(0.0, (target - reached) / 1e6) if known else 0.0
+        shared = {id: behind.pop(id) for id in list(behind) if version.streams[id].is_shared_log}
+        for stream in version.streams.values():
+            if stream.shared_log in shared:
+                behind[stream.id] = shared[stream.shared_log]
         return behind
 
     # -- a round -------------------------------------------------------------------------------
@@ -325,7 +335,18 @@ class Advancer:
                     self._publish_heartbeats(moved)
                 if due:
                     busy |= self._advance(version, due)
+                    self._join_shared_logs(due)
                 return busy
+
+    def _join_shared_logs(self, due: list[Runnable]) -> None:
+        """Have shared logs of one shape that came to be at one position become one."""
+        advanced = [item.derivation for item in due if item.derivation.stream.is_shared_log]
+        if len(advanced) < 2:
+            return
+        shapes = {d.id: (*d.sharing_key, find_shape(d.bound)) for d in advanced}
+        for into, other in find_joinable(self._log.version, shapes):
+            with suppress(StaleChange):
+                self._log.commit(lambda now, a=into, b=other: join_shared_logs(now, a, b))  # type: ignore[misc]
 
     def _publish_heartbeats(self, moved: dict[int, int]) -> None:
         """Commit the heartbeats of derivations that have nothing new."""
@@ -401,6 +422,9 @@ class Advancer:
                         )
                         if id not in result.unchanged:
                             outdated += [s.id for s in now.segments(id, WAITING)]
+                for id, logged in result.logged.items():
+                    if id in clocks:
+                        count_changes(now, logged, clocks)
                 for piece in result.built:
                     clock = clocks.get(piece.stream_id)
                     if clock is None:
@@ -408,7 +432,9 @@ class Advancer:
                     if piece.matches is not None:
                         owner = new_segment_id(len(segments))
                         matches.append(match_ref(owner, 0, piece.upto, piece.matches))
-                    segments.append(segment_ref(piece, ((0, clock.next_seq),)))
+                    is_shared = piece.stream_id in result.logged
+                    base = 0 if is_shared else clock.next_seq  # its numbers are the logs'
+                    segments.append(segment_ref(piece, ((0, base),)))
                     if piece.kind == WAITING:
                         continue
                     clocks[piece.stream_id] = replace(
@@ -423,9 +449,14 @@ class Advancer:
         try:
             after = self._log.commit(change)
         except (StaleChange, MillpondError):
+            self._jobs.shared.forget()
+            self._jobs.forget_dataflows()
             for _, _, result in gained:
                 _discard(result)
             raise
+        for _, job, result in gained:
+            if not any(job is other for other in overtaken):
+                self._jobs.shared.note(result.logged)
         built: list[BuiltSegment] = []
         for _, job, result in gained:
             if any(job is other for other in overtaken):

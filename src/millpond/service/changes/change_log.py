@@ -8,14 +8,17 @@ absent reader blocks nobody, and a page that is read twice is the same twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.loss import Cause, Loss, merge_losses
+from millpond.operators.source import LOG
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.reduced import reduction_losses
@@ -28,10 +31,11 @@ from millpond.service.changes.cursor import (
     trimmed_error,
 )
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.shared_pages import SharedPages
 from millpond.service.events import Events
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
-from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.segment_file import SEQUENCE, get_column, global_seq, open_segment
 from millpond.state.version import WAITING, SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
@@ -83,6 +87,35 @@ class ChangeReader:
                 self._events.file_damaged(error)
             raise
 
+    def open_shared_pages(self) -> SharedPages:
+        """What a feed reads the changes of many queries by."""
+        return SharedPages(self._store, self._log.incarnation)
+
+    def read_shared(
+        self,
+        version: Version,
+        pages: SharedPages,
+        shared_id: int,
+        wanted: Sequence[tuple[StreamDef, str, int, int]],
+        since: int,
+        most: int,
+    ) -> list[Changes | None]:
+        """Read the next changes of many queries, after an instant; see `SharedPages.read`.
+
+        The version is pinned, and the one in which the queries have these changes.
+        None also where something was lost, of which the page that `read` gives tells.
+        """
+        try:
+            shared = version.streams.get(shared_id)
+            upto = max(complete for _, _, _, complete in wanted)
+            if shared is None or list(self._losses.find(version, shared, since, upto)):
+                return [None] * len(wanted)
+            return pages.read(version, shared, wanted, most)
+        except MillpondError as error:
+            if error.code == "STORE-602":
+                self._events.file_damaged(error)
+            raise
+
     def _read(
         self,
         version: Version,
@@ -93,7 +126,7 @@ class ChangeReader:
     ) -> Changes:
         prefix = self.prefix(stream)
         newest = version.clock(stream.id).next_seq
-        segments = self._in_order(version.segments(stream.id))
+        segments = self._in_order(version, stream)
         oldest = segments[0][0] if segments else newest
         if cursor is None and oldest:
             raise trimmed_error(name, oldest, newest)
@@ -104,8 +137,8 @@ class ChangeReader:
             raise not_kept_error(name, after, oldest, newest)
         upto = newest if limit is None else min(newest, after + limit)
         parts = []
-        for first, segment, table in segments:
-            lo, hi = max(after - first, 0), min(upto - first, segment.rows)
+        for first, _, table in segments:
+            lo, hi = max(after - first, 0), min(upto - first, table.num_rows)
             if lo < hi:
                 parts.append(table.slice(lo, hi - lo))
         columns = [n for n in stream.schema.names if not n.startswith("__")]
@@ -115,7 +148,9 @@ class ChangeReader:
             found = narrow_integers(segments[0][2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
-            derivation = self._derivations.find_of(version, stream)
+            derivation = None
+            if stream.shared_log is None:
+                derivation = self._derivations.find_of(version, stream)
             planned = stream.schema.to_arrow() if derivation is None else derivation.schema
             found = narrow_integers(planned.append(stamp).empty_table())
         position = self._advancer.complete_upto(version, stream)
@@ -143,6 +178,8 @@ class ChangeReader:
         if after and segments and segments[0][0] < after:
             since = int(self._stamp(segments, after - 1).as_py())
         found = list(self._losses.find(version, stream, since, upto))
+        if stream.shared_log is not None:  # none of them is reduced, or looks at a part only
+            return merge_losses(found)
         derivation = self._derivations.find_of(version, stream)
         if derivation is None:
             return merge_losses(found)
@@ -169,11 +206,42 @@ class ChangeReader:
         first, _, table = next(s for s in reversed(segments) if s[0] <= place)
         return table["__ts"][place - first]
 
-    def _in_order(self, segments: tuple[SegmentRef, ...]) -> Segments:
-        """The segments with their tables, by the number of their first change."""
-        found = []
-        for segment in segments:
+    def _in_order(self, version: Version, stream: StreamDef) -> Segments:
+        """A log's segments with their tables, by the number of their first change.
+
+        Of segments of a shared log, the rows are this log's. What is behind a gap was dropped.
+        """
+        found: Segments = []
+        for segment in version.segments(stream.id):
             table = open_segment(self._store / segment.path, segment.checksum)
             first = global_seq(table["__seq"][:1].to_numpy(), segment.seq_runs)
             found.append((int(first[0]), segment, table))
-        return sorted(found, key=lambda item: item[0])
+        if stream.derived is None or stream.derived.shared_log is None:
+            return sorted(found, key=lambda item: item[0])
+        for segment in version.segments(stream.derived.shared_log):
+            own = find_own(open_segment(self._store / segment.path, segment.checksum), stream)
+            if own.num_rows:
+                found.append((own["__seq"][0].as_py(), segment, own))
+        return without_gaps(sorted(found, key=lambda item: item[0]))
+
+
+def find_own(table: pa.Table, log: StreamDef) -> pa.Table:
+    """The rows of one log in a segment of its shared log."""
+    assert log.derived is not None
+    logs = get_column(table, LOG).to_numpy()
+    low, high = np.searchsorted(logs, log.id, "left"), np.searchsorted(logs, log.id, "right")
+    if log.derived.apart_from is not None and low < high:
+        numbers = get_column(table, SEQUENCE).to_numpy()[low:high]
+        high = low + np.searchsorted(numbers, log.derived.apart_from)
+    return table.slice(low, high - low).drop_columns([LOG])
+
+
+def without_gaps(segments: Segments) -> Segments:
+    """The last segments that follow one another without a gap: what was trimmed lies before."""
+    start = len(segments) - 1
+    while start > 0:
+        first, _, table = segments[start - 1]
+        if first + table.num_rows != segments[start][0]:
+            break
+        start -= 1
+    return segments[max(start, 0) :]

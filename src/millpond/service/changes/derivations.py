@@ -19,11 +19,13 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
+from millpond.planner.dataflow.shared_log import Shape, plan_shared_log, strip_predicates
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.changes.looks import columns_of_part, make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
+from millpond.service.changes.shared_logs import find_shared_shape
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
@@ -35,7 +37,7 @@ from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import StreamClock, Version, change_log_name
+from millpond.state.version import StreamClock, Version, change_log_name, shared_log_name
 
 
 class Derivations:
@@ -61,6 +63,8 @@ class Derivations:
         #: By sharing key, the keys of all known plans' nodes, each with how many plans have it.
         self._running: defaultdict[SharingKey, Counter[str]] = defaultdict(Counter)
         self._planned_derivations: dict[int, Derivation] = {}
+        #: The streams of a version, and those of them that are advanced.
+        self._listed: tuple[object, list[StreamDef]] = (None, [])
         self._lock = threading.RLock()
 
     @property
@@ -106,7 +110,7 @@ class Derivations:
         if query is not None and is_unbound(query):
             return None
         try:
-            return self.of(version, stream)
+            return self.of(version, version.maker(stream))
         except Exception:
             return None
 
@@ -128,6 +132,8 @@ class Derivations:
     def _make(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind(stream.derived.text)
+        if stream.is_shared_log:
+            return self._make_shared(version, stream, bound)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = version.query_of(stream)
@@ -138,6 +144,18 @@ class Derivations:
         plan = self._plan(bound, query)
         look = make_look(version, bound) if stream.is_change_log else None
         return Derivation(stream, bound, plan, *sharing_key, reduced, look)
+
+    def _make_shared(self, version: Version, stream: StreamDef, bound: BoundQuery) -> Derivation:
+        plan = plan_shared_log(bound, stream_of(version, bound.streams[0]), self._strategy)
+        bare = strip_predicates(bound)
+        streams, relations, _, line = self.sharing_key_of(version, bare, None)
+        patience = self._settings.eager_expiration
+        return Derivation(stream, bare, plan, streams, relations, patience, line)
+
+    @property
+    def _strategy(self) -> str:
+        """The strategy of plans over one window, of which each strategy computes every one."""
+        return self._settings.strategy
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -227,12 +245,17 @@ class Derivations:
         ]
 
     def list_streams(self, version: Version) -> list[StreamDef]:
-        """The streams that are derived."""
+        """The streams that are derived, but for change logs that are in a shared log."""
         if self._planned_derivations.keys() - version.streams.keys():
             with self._lock:
                 for gone in self._planned_derivations.keys() - version.streams.keys():
                     self._forget(gone)
-        return [s for s in version.streams.values() if s.derived is not None]
+        known, found = self._listed
+        if known is not version.streams:
+            every = version.streams.values()
+            found = [s for s in every if s.derived is not None and s.shared_log is None]
+            self._listed = (version.streams, found)
+        return found
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:
         """The timestamp from which derivations still need a stream; END if none does."""
@@ -347,14 +370,22 @@ class Derivations:
         with self._registrar.lock:
             version = self._log.version
             starts: list[tuple[StreamDef, int]] = []
+            alike: defaultdict[Shape, list[tuple[QueryDef, BoundQuery]]] = defaultdict(list)
             for query in wanted:
                 current = version.queries.get(query.id)
                 if current is None or version.change_log(query.id) is not None:
                     continue
                 try:
-                    starts.append(self._make_log(version, current))
+                    bound = self._registrar.bind(current.text)
+                    shape = find_shared_shape(version, current, bound)
+                    if shape is None:
+                        starts.append(self._make_log(version, current))
+                    else:
+                        alike[shape].append((current, bound))
                 except Exception as error:
                     failures[query.id] = to_millpond_error(error)
+            for members in alike.values():
+                starts += self._make_shared_log(version, members)
             if starts:
                 self._commit(starts)
         return failures
@@ -367,8 +398,7 @@ class Derivations:
             bound = reduced.bound
         plan = self._plan(bound, query)
         look = make_look(version, bound)
-        everything = query.options.get("changes") == "from beginning"
-        after = BEGINNING - 1 if everything else query.changes_after
+        after = self._begin_of(query)
         log = StreamDef(
             self._log.next_id(),
             change_log_name(query.id),
@@ -380,6 +410,40 @@ class Derivations:
             sharing_key = self.sharing_key_of(version, bound, query)
             self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
         return log, find_start(version, bound, plan, after)
+
+    def _make_shared_log(
+        self, version: Version, members: Sequence[tuple[QueryDef, BoundQuery]]
+    ) -> list[tuple[StreamDef, int]]:
+        """A shared log for queries of one shape, and their change logs, as `_make_log` gives them.
+
+        They all begin where they would alone; the shared log, with the first of them.
+        """
+        first, bound = members[0]
+        id = self._log.next_id()
+        on_system_time = _is_on_system_time(version, bound)
+        derived = Derived(first.text, None, on_system_time, is_shared=True)
+        shared = StreamDef(id, shared_log_name(id), bound.output, derived=derived)
+        derivation = self._make_shared(version, shared, bound)
+        with self._lock:
+            self._remember(derivation)
+        found: list[tuple[StreamDef, int]] = []
+        for query, own in members:
+            log = StreamDef(
+                self._log.next_id(),
+                change_log_name(query.id),
+                own.output,
+                retain_rows=int(option(query, "keep_changes")),
+                derived=Derived(query.text, query.id, on_system_time, shared_log=id),
+            )
+            start = find_start(version, own, derivation.plan, self._begin_of(query))
+            found.append((log, start))
+        return [(shared, min(start for _, start in found)), *found]
+
+    @staticmethod
+    def _begin_of(query: QueryDef) -> int:
+        """The instant after which a query's changes are to begin."""
+        everything = query.options.get("changes") == "from beginning"
+        return BEGINNING - 1 if everything else query.changes_after
 
     def create(
         self,

@@ -153,6 +153,9 @@ class Feed:
             self._ids = [query.id for query in found]
         self._events: list[FeedEvent] = []
         self._streams: object = None
+        self._ordered: list[Member] | None = None
+        self._has_trouble = True
+        self._shared = feeds.reader.open_shared_pages()
         self._update_members()
         self._note_silence(feeds.log.version)
 
@@ -200,7 +203,7 @@ class Feed:
         places = self._feeds.parse_cursor(cursor, self._feeds.log.version)
         pages: list[tuple[Member, Changes]] = []
         counts: list[int] = []
-        for member in self._in_behind():
+        for member in self._in_behind(self._feeds.log.version):
             assert member.log is not None
             run = find_run(places, member.streams, member.log.id)
             page = None if run is None else self._read_page(member, limit)
@@ -258,9 +261,12 @@ class Feed:
                     detail="The clock of a stream below was set back.",
                     hint=BEGIN_AGAIN,
                 )
+            if log is not None:  # it may go to another shared log now
+                member.log = log
             ids = member.streams.ids
             member.streams = Streams(ids, count_resets(version, ids))
         self._streams = version.streams
+        self._ordered = None
 
     # -- members -------------------------------------------------------------------------------
 
@@ -268,11 +274,16 @@ class Feed:
         """Learn which queries came, ended, changed or stopped since the feed was last read."""
         feeds = self._feeds
         version = feeds.log.version
-        if version.queries is not self._known:
+        is_known = version.queries is self._known
+        if not is_known:
             self._known = version.queries
             self._learn(version)
+        had_trouble = self._has_trouble
+        self._has_trouble = feeds.advancer.retries.has_any
+        if is_known and not self._has_trouble and not had_trouble:
+            return
         for member in self._members.values():
-            trouble = None if member.log is None else feeds.advancer.retries.get(member.log.id)
+            trouble = None if member.log is None else feeds.advancer.trouble(member.log)
             state, reason = state_of(member.query), member.query.suspended
             if trouble is not None and state == "active":
                 state, reason = "suspended", trouble.detail or trouble.primary
@@ -304,9 +315,11 @@ class Feed:
         self._check_clocks(version)
         if self._is_new and self._after is not None:
             self._places = feeds.parse_cursor(self._after, version)
+        places = self._places if self._is_new else self._find_places()
         for query in found:
             known = self._members.get(query.id)
             if known is None:
+                self._ordered = None
                 known = self._members[query.id] = Member(query, state_of(query))
                 if not self._is_new:
                     self._tell("came", query, {"state": known.state, "cql": query.text})
@@ -315,16 +328,19 @@ class Feed:
                     self._tell("altered", query, {"options": dict(query.options)})
                 known.query = query
             if known.log is None:
-                self._join(version, known, failures.get(query.id))
+                self._join(version, known, failures.get(query.id), places or {})
+        self._ordered = None
+        self._shared.forget()
         self._is_new = False
 
-    def _join(self, version: Version, member: Member, failure: MillpondError | None) -> None:
+    def _join(
+        self, version: Version, member: Member, failure: MillpondError | None, places: Places
+    ) -> None:
         """Find the change log of a member, and the place in it after which the feed goes on.
 
         A query that comes to a feed with a change log of before begins where a reader would who
         goes on from the feed's cursor.
         """
-        places = self._places if self._is_new else self._find_places()
         member.log = version.change_log(member.query.id)
         if failure is not None:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
@@ -332,7 +348,7 @@ class Feed:
             return
         read = sorted({leaf.stream_id for leaf in version.leaves(member.query.id)})
         member.streams = Streams(tuple(read), count_resets(version, read))
-        run = find_run(places or {}, member.streams, member.log.id)
+        run = find_run(places, member.streams, member.log.id)
         if run is None:
             if self._places is not None and self._is_new:
                 self._tell("came", member.query, {"state": member.state, "cql": member.query.text})
@@ -380,36 +396,56 @@ class Feed:
 
     def _in_order(self) -> list[Member]:
         """The members that have a change log, by the streams they read and their logs' ids."""
-        held = [m for m in self._members.values() if m.log is not None]
-        return sorted(held, key=lambda m: (m.streams, m.log.id if m.log else 0))
+        if self._ordered is None:
+            held = [m for m in self._members.values() if m.log is not None]
+            self._ordered = sorted(held, key=lambda m: (m.streams, m.log.id if m.log else 0))
+        return self._ordered
 
     # -- changes -------------------------------------------------------------------------------
 
     def _complete(self) -> None:
         """Note how far the changes of each member are complete, before any change is read."""
         advancer, version = self._feeds.advancer, self._feeds.log.version
-        for member in self._members.values():
-            if member.log is not None and member.log.id in version.streams:
-                member.complete = max(member.complete, advancer.complete_upto(version, member.log))
+        shared: dict[int, int] = {}
+        for member in self._in_order():
+            assert member.log is not None
+            if member.log.id not in version.streams:
+                continue
+            id = member.log.shared_log
+            if id is None:
+                found = advancer.complete_upto(version, member.log)
+            elif id in version.streams:
+                if id not in shared:
+                    shared[id] = advancer.complete_upto(version, version.streams[id])
+                found = max(shared[id], version.own_clock(member.log.id).position)
+            else:
+                continue  # its log goes to another one by now
+            member.complete = max(member.complete, found)
 
-    def _in_behind(self) -> list[Member]:
+    def _in_behind(self, version: Version) -> list[Member]:
         """The members that have changes behind their places."""
-        version = self._feeds.log.version
+        states = version.states
         return [
             m
             for m in self._in_order()
-            if m.log is not None and version.clock(m.log.id).next_seq > m.number
+            if m.log is not None
+            and (state := states.get(m.log.id)) is not None
+            and state.clock.next_seq > m.number
         ]
 
     def _find_changes(self, limit: int) -> _Found:
         """Read the changes that are there behind the members' places, and put them in order."""
-        behind = self._in_behind()
-        most = max(_LEAST_READ, limit // max(1, len(behind)))
+        with self._feeds.log.pin() as version:
+            behind = self._in_behind(version)
+            most = max(_LEAST_READ, limit // max(1, len(behind)))
+            read = self._read_shared(version, behind, most)
         pages: list[tuple[Member, Changes]] = []
         counts: list[int] = []
         horizon: tuple[int, int] | None = None
         for member in behind:
-            page = self._read_page(member, most)
+            page = read.get(member.query.id)
+            if page is None:
+                page = self._read_page(member, most)
             if page is None:
                 continue
             at = page.table["timestamp"].to_numpy()
@@ -421,6 +457,24 @@ class Feed:
             pages.append((member, page))
             counts.append(count)
         return _sort_changes(pages, counts, horizon)
+
+    def _read_shared(
+        self, version: Version, behind: Sequence[Member], most: int
+    ) -> dict[int, Changes]:
+        """Read the pages of all members whose changes are in shared logs, by their queries' ids."""
+        logs: dict[int, list[Member]] = defaultdict(list)
+        for member in behind:
+            if member.log is not None and (id := member.log.shared_log) is not None:
+                logs[id].append(member)
+        found: dict[int, Changes] = {}
+        for id, members in logs.items():
+            wanted = [(m.log, m.query.name, m.number, m.complete) for m in members if m.log]
+            since = min(m.given for m in members) + 1
+            pages = self._feeds.reader.read_shared(version, self._shared, id, wanted, since, most)
+            for member, page in zip(members, pages, strict=True):
+                if page is not None:
+                    found[member.query.id] = page
+        return found
 
     def _read_page(self, member: Member, most: int) -> Changes | None:
         assert member.log is not None

@@ -49,6 +49,11 @@ class Retries:
         if known is not None:
             self._states[stream_id] = _RetryState(known.error, FIRST_SECONDS / 2, self._clock())
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any stream has stopped."""
+        return bool(self._states)
+
     def get(self, stream_id: int) -> MillpondError | None:
         """Why a stream has stopped; None if it has not."""
         known = self._states.get(stream_id)

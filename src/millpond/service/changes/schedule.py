@@ -32,6 +32,8 @@ _TICK_SECONDS = 0.2
 #: How often heartbeats that others have to know go on with the clock while nothing happens.
 HEARTBEAT_SECONDS = 1.0
 _LONGEST_SECONDS = 3600.0
+#: Stands for the queries of a shared log, which all have the default weight.
+_PLAIN = QueryDef(0, "", "", {}, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,9 @@ class Schedule:
 
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be committed."""
+        if (shared := stream.shared_log) is not None:
+            least = version.clock(stream.id).position
+            return max(least, self._complete_upto.get(shared, least))
         position = version.clock(stream.id).position
         return max(position, self._complete_upto.get(stream.id, position))
 
@@ -122,6 +127,8 @@ class Schedule:
     ) -> DerivationProgress | None:
         """Find how far a derivation can be advanced and whether it is due; None if up to date."""
         query = version.query_of(stream) if stream.is_change_log else None
+        if stream.is_shared_log:
+            query = _PLAIN
         if query is not None and self._defers(query):
             return None
         derivation = self.find_derivation(version, stream)

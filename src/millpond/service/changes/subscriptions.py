@@ -116,7 +116,7 @@ class Subscriptions:
         return (
             not isinstance(log, StreamDef)
             or version.clock(log.id).next_seq != position
-            or self._advancer.retries.get(log.id) is not None
+            or self._advancer.trouble(log) is not None
             or (isinstance(current, QueryDef) and not current.active)
         )
 
@@ -155,7 +155,7 @@ class Subscriptions:
             if found is None:
                 found = self._derivations.follow(current)
                 self._advancer.wake()
-            trouble = self._advancer.retries.get(found.id)
+            trouble = self._advancer.trouble(found)
             if trouble is not None:
                 raise MillpondError(
                     "POND-402",
@@ -176,7 +176,7 @@ class Subscriptions:
                 detail="FETCH reads the changes of a query, or the elements of a derived stream.",
                 hint=f"CREATE QUERY q AS ISTREAM(SELECT * FROM {followed.name}), and FETCH q.",
             )
-        trouble = self._advancer.retries.get(current.id)
+        trouble = self._advancer.trouble(current)
         if trouble is not None:
             raise MillpondError(
                 "POND-406",

@@ -31,6 +31,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.runtime.maintenance_tasks import CutJob, CutResult, cut
 from millpond.runtime.protocol import Runtime
+from millpond.runtime.shared_log_task import CutLogsJob, CutLogsResult, cut_logs
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivation import find_start
@@ -72,6 +73,8 @@ class _Plan:
     replaced: list[int] = field(default_factory=list)
     streams: list[StreamDef] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
+    #: By change log, how many of its changes were taken out of its shared log.
+    removed: dict[int, int] = field(default_factory=dict)
 
     def put(self, stream: StreamDef, clock: StreamClock) -> None:
         """Note the clock of a stream that was set back."""
@@ -244,26 +247,84 @@ class ClockResets:
             waiting = {derived.id for derived in left}
             ready = [d for d in left if not (reads[d.id] - {d.id}) & waiting] or left
             left = [d for d in left if d not in ready]
-            for derived in ready:
-                if reads[derived.id] & below and version.clock(derived.id).position > final:
+            # A log that left its shared log has some of its changes there.
+            for derived in sorted(ready, key=lambda d: not d.is_shared_log):
+                if not reads[derived.id] & below:
+                    continue
+                if derived.is_shared_log:
+                    found += self._set_back_shared(plan, derived, final)
+                elif version.clock(derived.id).position > final:
                     self._set_back(plan, derived, final)
                     found.append(derived)
                     below.add(derived.id)
         return found
 
+    def _set_back_shared(self, plan: _Plan, shared: StreamDef, final: int) -> list[StreamDef]:
+        """Set back a shared log and the change logs in it; return these."""
+        version = plan.version
+        logs = [log for log in version.streams.values() if log.shared_log == shared.id]
+        reached = [version.clock(stream.id).position for stream in (shared, *logs)]
+        if max(reached) <= final:
+            return []
+        start = self._find_start(plan, shared, final)
+        is_begun_anew = start > final
+        after = BEGINNING - 1 if is_begun_anew else final
+        leaving = [s for s in version.segments(shared.id) if s.max_ts > after]
+        jobs = [
+            CutLogsJob(str(self._store), shared.id, (s.path, s.checksum), after) for s in leaving
+        ]
+        cuts: list[CutLogsResult] = self._runtime.run(cut_logs, jobs) if jobs else []
+        plan.replaced += [ref.id for ref in leaving]
+        for ref, done in zip(leaving, cuts, strict=True):
+            if done.built is not None:
+                plan.paths.append(done.built.file.path)
+                plan.segments.append(segment_ref(done.built, ((0, 0),), ref.level, ref.epoch))
+            for id, count in zip(done.logs.tolist(), done.removed.tolist(), strict=True):
+                plan.removed[id] = plan.removed.get(id, 0) + count
+        clock = version.clock(shared.id)
+        goes_on = start == final and clock.kept_from <= final + 1
+        plan.put(shared, replace(clock, heartbeat=start + 1, high=self._find_high(plan, shared)))
+        for log in logs:
+            own = version.own_clock(log.id)
+            left = 0 if is_begun_anew else own.next_seq - plan.removed.get(log.id, 0)
+            began_later = is_begun_anew or own.position > final
+            plan.put(
+                log,
+                replace(
+                    own,
+                    heartbeat=start + 1 if began_later else own.heartbeat,
+                    high=min(own.high, final) if left and own.high is not None else None,
+                    next_seq=left,
+                    kept_from=own.kept_from if goes_on else max(start + 1, BEGINNING),
+                ),
+            )
+        return logs
+
+    def _find_start(self, plan: _Plan, derived: StreamDef, final: int) -> int:
+        """The instant to which a derivation is set back, from which on it can be computed."""
+        derivation = self._derivations.find_of(plan.version, derived)
+        if derivation is None:
+            return final
+        return find_start(plan.seen(), derivation.bound, derivation.plan, final)
+
     def _set_back(self, plan: _Plan, derived: StreamDef, final: int) -> None:
         """Set a derivation back to an instant, or to the first one it can be computed from."""
-        clock, start = plan.version.clock(derived.id), final
         derivation = self._derivations.find_of(plan.version, derived)
-        if derivation is not None:
-            start = find_start(plan.seen(), derivation.bound, derivation.plan, final)
+        if derivation is not None and derivation.line:  # a step is taken back as a whole
+            final = (final + 1) // derivation.line * derivation.line - 1
+        clock, start = plan.version.clock(derived.id), self._find_start(plan, derived, final)
         is_begun_anew = start > final and derived.is_change_log
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}
         cuts = self._cut(plan, derived, after, None, 0)
-        # What waits to be looked at may be of what is taken back; what is made anew is looked at.
-        plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
+        if is_begun_anew:  # else the next step finds what waits, and what of it was taken back
+            plan.replaced += [s.id for s in plan.version.segments(derived.id, WAITING)]
         removed = sum(s.rows for s in whole.values()) + sum(c.removed for c in cuts)
+        removed += plan.removed.get(derived.id, 0)  # of those in the shared log that it left
+        next_seq = 0 if is_begun_anew else clock.next_seq - removed
+        if derived.derived is not None and derived.derived.apart_from is not None:
+            apart_from = min(derived.derived.apart_from, next_seq)
+            derived = replace(derived, derived=replace(derived.derived, apart_from=apart_from))
         goes_on = start == final and clock.kept_from <= final + 1
         plan.put(
             derived,
@@ -271,7 +332,7 @@ class ClockResets:
                 clock,
                 heartbeat=start + 1,
                 high=self._find_high(plan, derived),
-                next_seq=0 if is_begun_anew else clock.next_seq - removed,
+                next_seq=next_seq,
                 kept_from=clock.kept_from if goes_on else max(start + 1, BEGINNING),
                 relations_epoch=clock.relations_epoch if goes_on else plan.version.epoch,
             ),

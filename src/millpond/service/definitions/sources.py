@@ -202,7 +202,7 @@ class Sources:
 
     def trouble(self, stream: StreamDef) -> Exception | None:
         """Why a stream has stopped, if it has."""
-        return self._sequencer.troubles.get(stream.id) or self._advancer.retries.get(stream.id)
+        return self._sequencer.troubles.get(stream.id) or self._advancer.trouble(stream)
 
     def row(self, version: Version, stream: StreamDef, reading: ClockReading) -> tuple[object, ...]:
         """A line of SHOW STREAMS; `moment` was captured before the version was."""

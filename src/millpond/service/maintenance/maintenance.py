@@ -32,6 +32,7 @@ from millpond.service.maintenance.aggregate_maintenance import AggregateMaintena
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.maintenance.shared_log_maintenance import SharedLogMaintenance
 from millpond.service.maintenance.summary_maintenance import SummaryMaintenance, needed_since
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
@@ -96,6 +97,7 @@ class Maintenance(Background):
         self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._run)
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
+        self._shared_logs = SharedLogMaintenance(store, epochs, self._run, _MERGED_ROWS)
         #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
         self.round = threading.RLock()
         #: What is about joins.
@@ -129,7 +131,12 @@ class Maintenance(Background):
     def _step(self) -> bool:
         version = self._log.version
         busy = self._forget_torn()
-        streams = self._weights.order_streams(version)
+        # A change log in a shared log has nothing of its own, but for segments of before.
+        streams = [
+            id
+            for id in self._weights.order_streams(version)
+            if version.streams[id].shared_log is None or version.segments(id)
+        ]
         for stream_id in streams:
             busy |= self._run_guarded(self.backfill, stream_id)
             busy |= self._run_guarded(self._summaries.step, stream_id)
@@ -268,6 +275,13 @@ class Maintenance(Background):
             if self._defers() and len(version.segments(stream_id)) < _MOST_UNMERGED:
                 return False  # what is merged is matched again
             if self._is_up_to_date("merge", stream_id, version):
+                return False
+            stream = version.streams.get(stream_id)
+            if stream is not None and stream.is_shared_log:
+                readable = self._filter_readable(version.segments(stream_id))
+                if self._shared_logs.step(version, stream, readable):
+                    return True
+                self._mark_up_to_date("merge", stream_id, version)
                 return False
             busy = [self._merge_kind(version, stream_id, kind) for kind in (DATA, REJECTS, SHED)]
             if not any(busy):

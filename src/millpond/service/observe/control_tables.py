@@ -23,7 +23,7 @@ from millpond.service.observe.control_settings import (
     of_system,
 )
 from millpond.service.queries.options import check_settings
-from millpond.state.version import DATA, Version
+from millpond.state.version import DATA, WAITING, Version
 
 #: What an entity works for that works for all.
 _ALL = "streams and queries"
@@ -157,7 +157,7 @@ class Entities:
     def _derivations(self, version: Version) -> Iterator[Entity]:
         lag = self._components.advancer.lag()
         for stream in version.streams.values():
-            if stream.derived is None:
+            if stream.derived is None or stream.is_shared_log:
                 continue
             query, name = version.query_of(stream), version.name_of(stream)
             figures = {
@@ -165,6 +165,10 @@ class Entities:
                 "upto": format_instant(self._components.advancer.complete_upto(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
             }
+            waiting = version.segments(stream.id, WAITING)
+            if waiting:  # the first row is of the query itself
+                figures["waiting regions"] = sum(s.rows - 1 for s in waiting)
+                figures["waiting bytes"] = sum(s.bytes for s in waiting)
             changes = self._components.derivations.settings_of(query)
             settings = of_query("derivation", query, changes) if query is not None else {}
             yield Entity(f"derivation:{name}", "operator", name, figures, settings)

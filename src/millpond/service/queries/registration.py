@@ -36,9 +36,14 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.reductions import with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
+from millpond.service.queries.shared_changes import (
+    find_left_shared_logs,
+    is_plain,
+    leave_shared_log,
+)
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import Version
+from millpond.state.version import StreamClock, Version
 
 log = logging.getLogger("millpond.queries")
 
@@ -157,17 +162,17 @@ class Registrar:
             MillpondError: CQL-201 when one was dropped meanwhile.
         """
         with self.lock:
-            version = self._log.version
             ids = [self._current_definition(definition).id for definition in definitions]
             used = [slot for id in ids for slot in self._slots_of(id)]
-            logs = [log.id for id in ids if (log := version.change_log(id)) is not None]
-            self._log.commit(
-                EpochChange(
-                    kind="unregister",
-                    drop=[*ids, *logs],
-                    drop_slots=self._stems.find_unused_without(used),
-                )
-            )
+            unused = self._stems.find_unused_without(used)
+
+            def change(now: Version) -> EpochChange:
+                logs = [log for id in ids if (log := now.change_log(id)) is not None]
+                empty = find_left_shared_logs(now, logs)
+                drop = [*ids, *(log.id for log in logs), *empty]
+                return EpochChange(kind="unregister", drop=drop, drop_slots=unused)
+
+            self._log.commit(change)
             self._stems.disuse(used)
             for id in ids:
                 self._prepared_queries.pop(id, None)
@@ -294,23 +299,32 @@ class Registrar:
         prepared = {d.id: self._place(added, version, d) for d in altered}
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
-        logs = [
-            replace(changes, retain_rows=int(option(d, "keep_changes")))
-            for d in altered
-            if (changes := version.change_log(d.id)) is not None
-        ]
+        unused = self._stems.find_unused_without(before)
+        joins = added.change_joins(drop_uses=[d.id for d in altered])
+
+        def change(now: Version) -> EpochChange:
+            logs: list[StreamDef] = []
+            clocks: dict[int, StreamClock] = {}
+            for query in altered:
+                changes = now.change_log(query.id)
+                if changes is None:
+                    continue
+                if changes.shared_log is not None and not is_plain(query):
+                    changes, clocks[changes.id] = leave_shared_log(now, changes)
+                logs.append(replace(changes, retain_rows=int(option(query, "keep_changes"))))
+            return EpochChange(
+                kind="alter",
+                replace=[*altered, *logs],
+                add_slots=added.slots,
+                drop_slots=unused,
+                add_leaves=added.leaves,
+                joins=joins,
+                clocks=clocks,
+            )
+
         self._stems.use(after)
         try:
-            self._log.commit(
-                EpochChange(
-                    kind="alter",
-                    replace=[*altered, *logs],
-                    add_slots=added.slots,
-                    drop_slots=self._stems.find_unused_without(before),
-                    add_leaves=added.leaves,
-                    joins=added.change_joins(drop_uses=[d.id for d in altered]),
-                )
-            )
+            self._log.commit(change)
         except BaseException:
             self._stems.disuse(after)
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from millpond.cql import parse_statement
+from millpond.cql.print.parameters import fill_parameters
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.unicode_text import check_unicode
@@ -37,7 +38,10 @@ class RegistrationRequest:
 
     @classmethod
     def of(cls, cql: str, name: str | None, options: Mapping[str, Any]) -> RegistrationRequest:
-        """A registration by text: a bare query, or CREATE QUERY with its own name and options."""
+        """A registration by text: a bare query, or CREATE QUERY with its own name and options.
+
+        Among the options may be `params`: the values of the text's parameters (`$name`), by name.
+        """
         if not isinstance(cql, str) or not isinstance(name, str | None):
             raise MillpondError(
                 "CQL-103",
@@ -46,6 +50,7 @@ class RegistrationRequest:
             )
         if name is not None:
             check_unicode(name, "the name", "CQL-102")
+        cql, options = fill_registration(cql, options)
         if cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
             if not isinstance(parsed, statements.CreateQuery):
@@ -58,3 +63,22 @@ class RegistrationRequest:
             text = parsed.query_text
             return cls(text, name or parsed.name, merged, cql, parsed.name_span)
         return cls(cql, name, options)
+
+
+def fill_registration(cql: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Fill the parameters of a text with the values among the options; return both without them.
+
+    Raises:
+        MillpondError: CQL-102, CQL-103: a parameter without a value, or a value that is none.
+    """
+    if "params" not in options:
+        return cql, options
+    given = options["params"]
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise MillpondError(
+            "CQL-103",
+            "the parameters of a query are not values by name",
+            hint='For example params={"most": 10}, for $most in the text.',
+        )
+    rest = {key: value for key, value in options.items() if key != "params"}
+    return fill_parameters(cql, given), rest

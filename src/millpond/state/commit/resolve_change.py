@@ -157,7 +157,8 @@ def resolve_change(
             *(s.path for i, s in enumerate(change.segments) if i not in segments),
             *({m.path for m in change.matches} - {m.path for m in matches}),
             *({d.path for d in change.add_deltas} - {d.path for d in deltas}),
-            *(segment.path for segment in drop_segments),
+            # A segment that goes over to another stream keeps its file.
+            *({segment.path for segment in drop_segments} - {s.path for s in segments.values()}),
             *(match.path for match in drop_matches),
             *(delta.path for delta in drop_deltas),
             *(s.file.path for s in left_summaries if s.file is not None),

@@ -81,7 +81,8 @@ def test_followed_queries_are_advanced_in_one_job(pond: Pond, runtime: CountingR
     runtime.jobs.clear()
     push(pond, (2, "a", 30))
     (job,) = advances(runtime)
-    assert len(job.sinks) == 20
+    (sink,) = job.sinks  # they differ in their constants alone: one plan serves them all
+    assert len(sink.members.logs) == 20
     assert [len(handle.fetch()) for handle in handles] == [1] + [0] * 19
 
 

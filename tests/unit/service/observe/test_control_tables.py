@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.unit.service.conftest import components_of, rows
 
+from millpond.engine.promising import step
 from millpond.errors import MillpondError
 from millpond.service.components import Components
 from millpond.service.observe.control_tables import Entities
@@ -47,6 +49,31 @@ def test_entities_are_in_order_and_have_ids_of_their_own(entities: Entities) -> 
     for kind in set(kinds):
         own = [entity.id for entity in every if entity.kind == kind]
         assert own == sorted(own)
+
+
+def test_regions_that_wait_are_shown_and_are_no_more_than_may_wait(
+    pond: Pond, parts: Components, entities: Entities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "MOST_WAITING", 20)
+    pond.execute(
+        "CREATE STREAM w (ts TIMESTAMP, item INTEGER) TIMESTAMP BY ts;"
+        "CREATE SUMMARY wi ON w (item) WITH GRANULARITY 64 SECONDS AND COLLAPSE (2, 2)"
+    )
+    pond.register(
+        "SELECT item FROM w WITH PREFERENCE DESC SUMMARY(wi).ESTIMATE.COUNT(item)"
+        " BUDGET '0.1 probes'", "part", changes="from beginning",
+    )  # fmt: skip
+    pond.query("part").fetch()
+    assert "waiting regions" not in figures(entities, "derivation:part")
+    for start in (0, 2):
+        ts = pa.array([start * 1_000_000 + n for n in range(100)], pa.timestamp("us"))
+        pond.ingest("w", pa.table({"ts": ts, "item": pa.array(range(100), pa.int32())}))
+    pond.execute("HEARTBEAT w AT TIMESTAMP '1970-01-01 00:00:09'")
+    pond.catch_up()
+    found = figures(entities, "derivation:part")
+    assert found["elements"] == 20
+    assert found["waiting regions"] == 20
+    assert 20 * 80 <= found["waiting bytes"] < 8_000
 
 
 def test_figures_are_those_of_the_version(

@@ -1,0 +1,99 @@
+"""Parameters of a query's text: `$name` stands for one typed value.
+
+A value becomes one constant of CQL, by its type, and never anything else: a text is a string
+however it looks. So thousands of queries of one text are registered with a table of values, and a
+value that somebody else has typed cannot change what a query means.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+from millpond.errors import MillpondError, Span
+
+#: Strings, quoted names and comments, in which "$" means nothing; or a parameter.
+_PARTS = re.compile(
+    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|(?<![\w$])\$(?P<name>[A-Za-z_]\w*)",
+    re.DOTALL,
+)
+
+
+def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
+    """Put a constant for each parameter of a text.
+
+    Args:
+        text: CQL with parameters, `SELECT * FROM s WHERE price < $most`.
+        values: Their values by name: texts, numbers, booleans, None, dates and times.
+
+    Raises:
+        MillpondError: CQL-102, a parameter has no value; CQL-103, a value belongs to no parameter,
+            or is none that CQL has a constant for.
+
+    >>> fill_parameters("SELECT * FROM s WHERE k = $k AND v < $v -- $5", {"k": "it's", "v": -1})
+    "SELECT * FROM s WHERE k = 'it''s' AND v < (-1) -- $5"
+    """
+    used: set[str] = set()
+
+    def fill(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name is None:
+            return match[0]
+        if name not in values:
+            raise MillpondError(
+                "CQL-102",
+                f'the parameter "${name}" has no value',
+                hint='Give its value with params: {"' + name + '": …}.',
+                text=text,
+                span=Span(match.start(), match.end()),
+            )
+        used.add(name)
+        return write_constant(values[name], name)
+
+    filled = _PARTS.sub(fill, text)
+    if left := sorted(values.keys() - used):
+        raise MillpondError(
+            "CQL-103",
+            f'the query has no parameter "${left[0]}"',
+            hint="Leave the value out, or write the parameter in the query.",
+            text=text,
+        )
+    return filled
+
+
+def write_constant(value: Any, name: str = "value") -> str:
+    """Write a value as a constant of CQL.
+
+    Raises:
+        MillpondError: CQL-103, CQL has no constant for it.
+    """
+    if hasattr(value, "item") and not isinstance(value, str | bytes):
+        value = value.item()  # a number of NumPy
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return "TRUE" if value else "FALSE"
+        case int():
+            return str(value) if value >= 0 else f"({value})"
+        case float() if math.isfinite(value):
+            return repr(value) if math.copysign(1, value) > 0 else f"({value!r})"
+        case Decimal() if value.is_finite():
+            return f"{value:f}" if not value.is_signed() else f"({value:f})"
+        case str() if "\0" not in value:
+            return "'" + value.replace("'", "''") + "'"
+        case datetime():
+            moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+            return f"TIMESTAMP '{moment.isoformat(' ')}'"
+        case date():
+            return f"DATE '{value.isoformat()}'"
+    raise MillpondError(
+        "CQL-103",
+        f'the value of "${name}" is none that CQL has a constant for',
+        detail=f"It is {value!r:.100} ({type(value).__name__}).",
+        hint="Texts, finite numbers, booleans, null, dates and times can be given.",
+    )

@@ -1,0 +1,84 @@
+"""Plans of shared logs: the changes of all queries that differ in their predicates alone.
+
+Saved searches have a few shapes, such as `SELECT price FROM s [RANGE 1 HOUR] WHERE item = 17`, and
+thousands of constants. Which elements such a query selects, the Query SteM finds for all of them at
+once. So one plan computes the changes of all: its source gives each element once for every query
+that selects it, with the id of the query's change log in a column more.
+
+Only what cannot fail is shared: a projection to columns, over a window of time. Then one query's
+trouble is never another's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from millpond.catalog.objects import StreamDef
+from millpond.model.schema import Field, Schema
+from millpond.model.windows import Rows, Window
+from millpond.operators.source import LOG
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+from millpond.planner.dataflow.leaves import choose_columns, stream_node
+from millpond.planner.dataflow.plan import Plan
+from millpond.planner.optimize.statistics import GuessedStatistics
+from millpond.planner.optimize.strategies import apply_strategy
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What queries have in common that differ in their predicates alone.
+
+    Attributes:
+        stream: The stream they read.
+        window: Their window.
+        projection: The columns they give: (column, output name).
+        output: The answer's columns.
+        to_stream: As of `BoundQuery`.
+    """
+
+    stream: str
+    window: Window
+    projection: tuple[tuple[str, str], ...]
+    output: Schema
+    to_stream: str | None
+
+
+def find_shape(bound: BoundQuery) -> Shape | None:
+    """Find the shape by which a query may share a log; None if it may share none."""
+    if bound.projection is None or len(bound.streams) != 1 or bound.relations:
+        return None
+    (leaf,) = bound.streams
+    has_more = bound.functions or bound.views or bound.estimates or bound.preference or leaf.hidden
+    if has_more or leaf.sample is not None or isinstance(leaf.window, Rows):
+        return None
+    if bound.to_stream == "rstream":
+        return None
+    return Shape(leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
+
+
+def plan_shared_log(bound: BoundQuery, stream: StreamDef, strategy: str) -> Plan:
+    """Plan the changes of all queries that have the shape of one of them.
+
+    Args:
+        bound: The one.
+        stream: The stream it reads.
+        strategy: As of `plan_changes`.
+    """
+    assert bound.projection is not None
+    (leaf,) = bound.streams
+    bare = StreamLeaf(leaf.table, leaf.stream, leaf.window, None, leaf.columns)
+    node = stream_node(bare, stream, 0, with_log=True)
+    places = {name.lower(): place for place, name in enumerate(leaf.columns)}
+    chosen = [places[column.lower()] for column, _ in bound.projection]
+    names = [*(column for column, _ in bound.projection), LOG]
+    node = choose_columns(node, [*chosen, len(leaf.columns)], names)
+    root = apply_strategy(node, strategy, GuessedStatistics())
+    output = Schema((*bound.output.fields, Field(LOG, "BIGINT")))
+    return Plan(root, output, bound.to_stream, strategy=strategy)
+
+
+def strip_predicates(bound: BoundQuery) -> BoundQuery:
+    """The query without its predicate: what all queries of its shape read."""
+    (leaf,) = bound.streams
+    bare = StreamLeaf(leaf.table, leaf.stream, leaf.window, None, leaf.columns)
+    return replace(bound, streams=(bare,))

@@ -1,0 +1,136 @@
+"""Reads the changes of many queries from their shared log at once.
+
+A feed of ten thousand queries, of which a few hundred have news, finds the news in the new segments
+of a shared log. It is a binary search of all of them together in each segment, and one table of
+what is found; each query's page is a slice of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.operators.source import LOG
+from millpond.service.answers.invocation import narrow_integers
+from millpond.service.changes.cursor import cursor_prefix
+from millpond.service.results import Changes
+from millpond.state.segment_file import SEQUENCE, get_column, open_segment
+from millpond.state.version import SegmentRef, Version
+
+Ints = npt.NDArray[np.int64]
+_NONE = np.zeros(0, np.int64)
+
+
+class SharedPages:
+    """Reads pages of the members of shared logs for one feed.
+
+    What a segment has before the members' places is not looked at again: a segment is done once no
+    member has anything behind its place in it. Places only go on.
+    """
+
+    def __init__(self, store: Path, incarnation: str) -> None:
+        self._store = store
+        self._incarnation = incarnation
+        self._done: set[int] = set()
+
+    def forget(self) -> None:
+        """Look at all segments again: other members came, or their places are others."""
+        self._done.clear()
+
+    def read(
+        self,
+        version: Version,
+        shared: StreamDef,
+        wanted: Sequence[tuple[StreamDef, str, int, int]],
+        most: int,
+    ) -> list[Changes | None]:
+        """Read the next changes of members, at most `most` of each.
+
+        Args:
+            version: The version, which is pinned.
+            shared: Their shared log.
+            wanted: For each member its log, its query's name, the number of the last change that
+                was read, and the instant up to which its changes are complete.
+            most: How many changes of each.
+
+        Returns:
+            A page for each; None where something is missing, which reading the log by itself tells.
+
+        Raises:
+            MillpondError: STORE-602 for a corrupt segment.
+        """
+        logs = np.array([log.id for log, _, _, _ in wanted], np.int64)
+        order = np.argsort(logs)
+        places = np.array([number for _, _, number, _ in wanted], np.int64)[order]
+        owner, number, rows = self._find(version, shared, logs[order], places)
+        starts = np.searchsorted(owner, np.arange(len(wanted)), "left")
+        counts = np.searchsorted(owner, np.arange(len(wanted)), "right") - starts
+        # The changes of a log are numbered one after the other: a gap is seen by the last number.
+        last = number[np.maximum(starts + counts - 1, 0)] if len(number) else places
+        is_whole = (counts > 0) & (last == places + counts - 1)
+        if rows is None:
+            return [None] * len(wanted)
+        columns = [n for n in shared.schema.names if not n.startswith("__")]
+        table = Changes.of("", columns, narrow_integers(rows), "", 0, 0, 0, 0).table
+        table = table.set_column(0, "cursor", pa.array(number + 1)).combine_chunks()
+        found: list[Changes | None] = [None] * len(wanted)
+        given = np.minimum(counts, most)
+        for at, start, count, whole in zip(
+            order.tolist(), starts.tolist(), given.tolist(), is_whole.tolist(), strict=True
+        ):
+            if whole:
+                log, name, before, complete = wanted[at]
+                prefix = cursor_prefix(self._incarnation, log.id, log.resets)
+                newest = version.own_clock(log.id).next_seq
+                page = table.slice(start, count)
+                cursor = f"{prefix}.{before + count}"
+                found[at] = Changes(page, name, cursor, newest, complete)
+        return found
+
+    def _find(
+        self, version: Version, shared: StreamDef, logs: Ints, places: Ints
+    ) -> tuple[Ints, Ints, pa.Table | None]:
+        """The rows behind the places, in the order of log and number.
+
+        Args:
+            logs: int64, ascending.
+            places: int64: the number of each log's first change that is wanted.
+
+        Returns:
+            For each row the log's place in `logs` and the change's number; and the rows.
+        """
+        owners, numbers, tables = [_NONE], [_NONE], list[pa.Table]()
+        for segment in version.segments(shared.id):
+            if segment.id in self._done:
+                continue
+            table, own, number = self._search(segment, logs, places)
+            if not len(own):
+                # What the members that have news have read, the others have too, or have not got.
+                self._done.add(segment.id)
+                continue
+            owners.append(own)
+            numbers.append(number)
+            tables.append(table)
+        owner, number = np.concatenate(owners), np.concatenate(numbers)
+        if not tables:
+            return owner, number, None
+        order = np.lexsort((number, owner))
+        rows = pa.concat_tables(tables).take(pa.array(order)).combine_chunks()
+        return owner[order], number[order], rows
+
+    def _search(self, segment: SegmentRef, logs: Ints, places: Ints) -> tuple[pa.Table, Ints, Ints]:
+        table = open_segment(self._store / segment.path, segment.checksum)
+        held = get_column(table, LOG).to_numpy()
+        low, high = np.searchsorted(held, logs, "left"), np.searchsorted(held, logs, "right")
+        owner = np.repeat(np.arange(len(logs)), high - low)
+        ends = np.cumsum(high - low)
+        rows = np.arange(len(owner)) + np.repeat(low - (ends - (high - low)), high - low)
+        number = get_column(table, SEQUENCE).to_numpy()[rows]
+        wanted = number >= places[owner]
+        owner, rows, number = owner[wanted], rows[wanted], number[wanted]
+        return table.take(pa.array(rows)), owner, number

@@ -1,0 +1,118 @@
+"""Merges the segments of shared logs, and trims the changes of each query as its own log would be.
+
+Of each query at least its last `keep_changes` changes are kept. What is behind them goes when its
+segment is written anew: in a merge, or once half of what a shared log has may go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from millpond.catalog.objects import StreamDef
+from millpond.runtime import batch_tasks
+from millpond.runtime.shared_log_task import MergeLogsJob, MergeLogsResult, merge_logs
+from millpond.service.ingest.sequencer import segment_ref
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.segment_tree import plan_merges
+from millpond.state.version import SegmentRef, Version
+
+#: Below so many changes nothing is written anew only to trim it.
+_FEW = 65_536
+
+
+@dataclass(frozen=True)
+class _Keeping:
+    """What is to be kept: of each log, in ascending order, the changes from a number on."""
+
+    logs: np.ndarray
+    floors: np.ndarray
+    rows: int
+
+
+class SharedLogMaintenance:
+    """Maintains shared logs, for the thread of the maintenance."""
+
+    def __init__(
+        self, store: Path, epochs: EpochLog, run: Callable[..., list[Any]], merged_rows: int
+    ) -> None:
+        self._store = store
+        self._log = epochs
+        self._run = run
+        self._merged_rows = merged_rows
+
+    def step(self, version: Version, shared: StreamDef, segments: Sequence[SegmentRef]) -> bool:
+        """Merge and trim a shared log; False if there was nothing to do.
+
+        Args:
+            version: The version.
+            shared: The shared log.
+            segments: Those of its segments that can be read.
+        """
+        plans = plan_merges(
+            segments, max_rows=self._merged_rows, max_bytes=batch_tasks.SEGMENT_BYTES
+        )
+        rows = sum(segment.rows for segment in segments)
+        if not plans and rows < _FEW:
+            return False
+        keeping = _find_kept(version, shared)
+        if not len(keeping.logs):
+            return False
+        if not plans and rows > max(_FEW, 2 * keeping.rows):
+            plans = [(segment,) for segment in segments]
+        if not plans:
+            return False
+        jobs = [
+            MergeLogsJob(
+                str(self._store),
+                shared.id,
+                tuple((s.path, s.checksum) for s in plan),
+                keeping.logs,
+                keeping.floors,
+            )
+            for plan in plans
+        ]
+        merged = self._run(merge_logs, jobs, [s for plan in plans for s in plan])
+        for plan, result in zip(plans if merged else (), merged, strict=True):
+            self._replace(plan, result)
+        return bool(merged)
+
+    def _replace(self, plan: Sequence[SegmentRef], result: MergeLogsResult) -> None:
+        def change(now: Version) -> EpochChange:
+            clocks = {}
+            for id, at in zip(result.logs.tolist(), result.dropped_upto.tolist(), strict=True):
+                clock = now.own_clock(id)
+                clocks[id] = replace(clock, kept_from=max(clock.kept_from, at + 1))
+            segments = []
+            if result.built is not None:
+                level = max(s.level for s in plan) + (len(plan) > 1)
+                epoch = max(s.epoch for s in plan)
+                segments = [segment_ref(result.built, ((0, 0),), level=level, epoch=epoch)]
+            return EpochChange(
+                kind="merge", segments=segments, replaced=[s.id for s in plan], clocks=clocks
+            )
+
+        try:
+            self._log.commit(change)
+        except StaleChange:  # the shared log became one with another meanwhile
+            if result.built is not None:
+                result.built.discard()
+
+
+def _find_kept(version: Version, shared: StreamDef) -> _Keeping:
+    """What is to be kept of each log that has, or had, its changes in a shared log."""
+    found: list[tuple[int, int, int]] = []
+    for log in version.streams.values():
+        if log.derived is None or log.derived.shared_log != shared.id:
+            continue
+        newest = version.own_clock(log.id).next_seq
+        ended = newest if log.derived.apart_from is None else log.derived.apart_from
+        floor = max(0, newest - (log.retain_rows or 0))
+        found.append((log.id, floor, max(0, ended - floor)))
+    logs, floors, counts = np.array(sorted(found), np.int64).reshape(-1, 3).T.copy()
+    return _Keeping(logs, floors, int(counts.sum()))

@@ -1,0 +1,139 @@
+"""Scripts of every construct: the pond answers and delivers what the definition says.
+
+Answers at instants are compared before and after a restart, then all changes that a reader has read
+page by page; and the changes folded up to an instant have to be the answer at that instant, unless
+the update of a relation was dated back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+
+from millpond.errors import MillpondError
+from millpond.testing import golden_table as cells
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+from millpond.testing.oracle_pond import OraclePond
+from millpond.testing.random_scripts import DECLARATIONS, Script, scripts
+
+#: After every element and every expiration of a script.
+LATE = "HEARTBEAT {} AT TIMESTAMP '1970-01-01 00:02:00'"
+OPTION = "WITH (changes = 'from beginning')"
+Changes = list[tuple[Any, ...]]
+
+
+def declare(pond: Any, script: Script) -> None:
+    for declaration in DECLARATIONS:
+        pond.execute(declaration)
+    for number, query in enumerate(script.queries):
+        pond.execute(f"CREATE QUERY q{number} {OPTION} AS {query}")
+
+
+def play(pond: Any, event: Any) -> Any:
+    """Play an event; gives what the client is told of it."""
+    try:
+        if isinstance(event, tuple):
+            receipt = pond.ingest(event[0], list(event[1]))
+            told = (receipt.accepted, receipt.rejected)
+        else:
+            pond.execute(event)
+            told = (0, 0)
+    except MillpondError as error:
+        return error.code
+    pond.catch_up()
+    return told
+
+
+def invoked(pond: Any, name: str, at: int | None) -> Counter[tuple[str, ...]]:
+    return Counter(map(tuple, cells.show_rows(pond.query(name).invoke(at=at).rows())))
+
+
+def fetched(pond: Any, name: str, after: int) -> Changes:
+    (result,) = pond.execute(f"FETCH {name} AFTER {after}")
+    return [(*row[:3], *cells.show_rows([row[3:]])[0]) for row in result.changes.rows()]
+
+
+def folded(changes: Changes, at: int) -> Counter[tuple[str, ...]]:
+    """The answer at an instant as the changes up to then make it."""
+    rows: Counter[tuple[str, ...]] = Counter()
+    for _, when, sign, *row in changes:
+        if when <= at:
+            rows[tuple(row)] += 1 if sign == "+" else -1
+    assert min(rows.values(), default=0) >= 0, f"taken back without having been given: {changes}"
+    return +rows
+
+
+def run(script: Script, store: Path) -> None:
+    clock = ManualClock()
+    oracle, pond = OraclePond(clock), open_local(store, clock)
+    names = [f"q{number}" for number in range(len(script.queries))]
+    got: dict[str, Changes] = {name: [] for name in names}
+    meant: dict[str, Changes] = {name: [] for name in names}
+    try:
+        for each in (oracle, pond):
+            declare(each, script)
+        for event in script.events:
+            if event == "reopen":
+                pond.close()
+                pond = open_local(store, clock)
+                continue
+            # Both are read as often: an update dated back comes at the first instant not delivered.
+            read(oracle, meant)
+            read(pond, got)
+            right, told = play(oracle, event), play(pond, event)
+            assert told == right, f"{event}: {told}, by the definition {right}\n{script}"
+        for again in (False, True):
+            if again:
+                pond.close()
+                pond = open_local(store, clock)
+            for name, query in zip(names, script.queries, strict=True):
+                for at in (None, *script.instants):
+                    actual, rows = invoked(pond, name, at), invoked(oracle, name, at)
+                    assert actual == rows, (
+                        f"{query} at {at}: {actual}, by the definition {rows}\n{script}"
+                    )
+        for each in (oracle, pond):
+            for stream in "st":
+                each.execute(LATE.format(stream))
+        read(oracle, meant)
+        read(pond, got)
+        for name, query in zip(names, script.queries, strict=True):
+            wrong = [p for p in zip_longest(got[name], meant[name]) if p[0] != p[1]]
+            assert not wrong, f"{query}\nfirst different: {wrong[0]}\n{script}"
+            if not script.updates_back:
+                for at in script.instants:
+                    assert folded(got[name], at) == invoked(pond, name, at), f"{query}\n{script}"
+    finally:
+        pond.close()
+
+
+def read(pond: Any, got: dict[str, Changes]) -> None:
+    """Read on behind what was fetched."""
+    for name, rows in got.items():
+        rows += fetched(pond, name, rows[-1][0] if rows else 0)
+
+
+#: Without shrinking, which takes minutes here: a script is short as it is.
+FEW = settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
+
+
+@FEW
+@given(scripts())
+def test_scripts_give_what_the_definition_says(script: Script) -> None:
+    with TemporaryDirectory(prefix="millpond-scripts-") as directory:
+        run(script, Path(directory) / "store")
+
+
+@pytest.mark.slow
+@settings(FEW, max_examples=150)
+@given(scripts(most_queries=5))
+def test_many_scripts_give_what_the_definition_says(script: Script) -> None:
+    with TemporaryDirectory(prefix="millpond-scripts-") as directory:
+        run(script, Path(directory) / "store")
