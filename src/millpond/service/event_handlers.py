@@ -125,7 +125,7 @@ class EventHandlers(Events):
         for item in built:
             self._stems.observe(item.stream_id, item)
             if item.failed:
-                self._maintenance.suspend_failed(item.stream_id, item.failed)
+                self._maintenance.suspensions.suspend_failed(item.stream_id, item.failed)
 
     def advancer_progressed(self) -> None:
         """Wake the followers that wait for changes."""

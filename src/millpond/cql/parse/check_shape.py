@@ -149,7 +149,8 @@ class _Check:
                 "joins are nested",
                 hint="Write an ON behind every JOIN, or (SELECT * FROM a JOIN b ON ...).",
             )
-        return self.fault(place, f"{name} of {_what(node)} is not part of CQL")
+        hint = _INSTEAD_OF_PARTS.get((type(node), key))
+        return self.fault(place, f"{name} of {_what(node)} is not part of CQL", hint=hint)
 
     # Rules of single kinds
 
@@ -217,7 +218,9 @@ class _Check:
         args = node.args
         shape = (args.get("method") or "", args.get("side") or "", args.get("kind") or "")
         if shape not in JOINS:
-            raise self.fault(node, f"{' '.join(filter(None, shape))} JOIN is not part of CQL")
+            short = f"Write {shape[2]} JOIN." if shape[2] in ("SEMI", "ANTI") else None
+            what = " ".join(filter(None, shape))
+            raise self.fault(node, f"{what} JOIN is not part of CQL", hint=short)
         if shape[0] == "ASOF":
             self.asof(node)
         elif (args.get("on") or args.get("using")) and (shape[0] or shape[2] == "CROSS"):
@@ -279,6 +282,14 @@ class _Check:
     def identifier(self, node: exp.Expr) -> None:
         if not node.args.get("quoted") and not is_name(node.name):
             raise self.fault(node, f'"{node.name}" is not a name', hint='Quote it: "name".')
+
+    def grouping(self, node: exp.Expr) -> None:
+        if not node.expressions:
+            raise self.fault(
+                node,
+                f"WITH {_what(node)} is not part of CQL",
+                hint=f"Write GROUP BY {_what(node)} (a, b).",
+            )
 
     def call(self, node: exp.Expr) -> None:
         if node.name.lower() in _SELECTING:
@@ -387,6 +398,8 @@ _RULES: dict[type[exp.Expr], Callable[[_Check, exp.Expr], None]] = {
     exp.Dot: _Check.member,
     exp.Interval: _Check.interval,
     exp.Var: _Check.variable,
+    exp.Rollup: _Check.grouping,
+    exp.Cube: _Check.grouping,
 }
 
 #: Names that look like calls, but mean columns.
@@ -398,7 +411,22 @@ _INSTEAD: dict[type[exp.Expr], str] = {
     exp.PropertyEQ: "Arguments have no names: columns beside each other, or a column of type "
     "STRUCT, hold the values.",
     exp.Lambda: "There are no lambda expressions.",
+    exp.RegexpLike: "Write regexp_matches(x, pattern).",
+    exp.ArrayOverlaps: "Write AND between conditions.",
+    exp.Placeholder: "There are no parameters: write the value itself.",
     exp.Glob: "Write LIKE, or regexp_matches(x, pattern).",
+}
+
+#: What to write instead of a part of a node, by the node's kind and the part's key.
+_INSTEAD_OF_PARTS: dict[tuple[type[exp.Expr], str], str] = {
+    (exp.With, "recursive"): "Queries do not recurse: join as many steps as there may be, "
+    "FROM r a LEFT JOIN r b ON b.id = a.parent; numbers in turn are unnest(range(10)).",
+    (exp.Star, "except_"): "Name the columns.",
+    (exp.Star, "replace"): "Name the columns.",
+    (exp.Union, "by_name"): "Name the columns of both sides in the same order.",
+    (exp.Select, "into"): "Write INSERT INTO name SELECT ..., or CREATE RELATION name AS SELECT "
+    "... for what is always the query's answer.",
+    (exp.Limit, "limit_options"): "Write LIMIT n.",
 }
 
 

@@ -20,6 +20,8 @@ _SHOWN_ELSEWHERE = {
     "CATALOG": "ENTITIES",
     "COLUMN": "ENTITIES",
 }
+_PIVOT = "Write an aggregate for each value: sum(v) FILTER (WHERE k = 'a') AS a."
+_UNPIVOT = "Write a SELECT for each column, with UNION ALL between them."
 #: Words that start statements in other systems, and what to write here.
 _STARTS = {
     "SUBSCRIBE": "Write FETCH name [AFTER cursor] for the changes of a standing query; over HTTP "
@@ -33,15 +35,33 @@ _STARTS = {
     "TERMINATE": "Write DROP QUERY name, or ALTER QUERY name SET (active = false).",
     "MERGE": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
     "UPSERT": "Rows whose PRIMARY KEY is there are changed with UPDATE.",
+    "TRUNCATE": "Write DELETE FROM name.",
+    **dict.fromkeys(
+        ("BEGIN", "START", "COMMIT", "ROLLBACK"),
+        "A statement is done wholly or not at all; there are no transactions of several.",
+    ),
+    **dict.fromkeys(("PAUSE", "KILL"), "Write ALTER QUERY name SET (active = false)."),
     "LIST": "Write SHOW STREAMS, SHOW RELATIONS or SHOW QUERIES; SHOW ENTITIES lists all there is.",
     **dict.fromkeys(
         ("SET", "RESET", "PRAGMA"),
         "Write ALTER SYSTEM SET (name = value) for a setting, or ALTER QUERY name SET "
         "(option = value).",
     ),
+    "PIVOT": _PIVOT,
+    "UNPIVOT": _UNPIVOT,
     "DECLARE": "There are no variables and no cursors to declare: FETCH name AFTER cursor goes on "
     "behind an earlier FETCH.",
     "USE": "A pond is one database: names stand alone.",
+}
+#: Two words that stand together in other systems, and what to write here.
+_PAIRS = {
+    ("CROSS", "APPLY"): "Write CROSS JOIN LATERAL (SELECT ...) AS x.",
+    ("OUTER", "APPLY"): "Write LEFT JOIN LATERAL (SELECT ...) AS x ON TRUE.",
+    ("LEFT", "ASOF"): "Write ASOF LEFT JOIN.",
+    ("PIVOT", "("): _PIVOT,
+    ("UNPIVOT", "("): _UNPIVOT,
+    ("MINUS", "SELECT"): "Write EXCEPT, or EXCEPT ALL to count equal rows.",
+    ("TABLESAMPLE", "("): "Write SAMPLE(10) behind the stream for a tenth of its elements.",
 }
 _WINDOWS_ELSEWHERE = ("TUMBLING", "TUMBLE", "HOPPING", "HOP", "SESSION", "SLIDING")
 _SIZES = (TokenType.NUMBER, TokenType.STRING, TokenType.INTERVAL)
@@ -64,7 +84,18 @@ def clause_error(at: TokenReader) -> MillpondError | None:
     """Make the error of a clause that CQL writes differently, if one starts here."""
     word, behind = at._curr.text.upper() if at._curr else "", at._next
     follows = behind.text.upper() if behind else ""
-    if word == "EMIT" and follows in ("CHANGES", "FINAL"):
+    if (hint := _PAIRS.get((word, follows))) is not None:
+        shown = word if follows in ("(", "SELECT") else f"{word} {follows}"
+        return at.fault(f"{shown} is not part of CQL", hint=hint)
+    if word == "(" and at._prev and at._prev.text.upper() == "SESSION":
+        return at.fault(
+            "SESSION is not part of CQL",
+            hint="Write TUMBLE(column, INTERVAL 1 MINUTE), or a window in brackets: "
+            "stream [RANGE 1 MINUTE].",
+        )
+    if word == "SAMPLE" and behind and behind.token_type is TokenType.NUMBER:
+        return at.fault("SAMPLE without brackets", hint=f"Write SAMPLE({follows}).")
+    if word == "EMIT" and follows in ("CHANGES", "FINAL", "AFTER", "ON", "STREAM"):
         return at.fault(
             f"EMIT {follows} is not part of CQL",
             detail="Every standing query has an answer, which INVOKE gives, and changes.",
@@ -108,6 +139,24 @@ def clause_error(at: TokenReader) -> MillpondError | None:
     if word == "FETCH" and follows in ("FIRST", "NEXT"):
         return at.fault(f"FETCH {follows} is not part of CQL", hint="Write LIMIT n.")
     return None
+
+
+def top_error(at: TokenReader) -> MillpondError | None:
+    """Make the error of `TOP (5) column`, if that starts here."""
+    ahead = at._tokens[at._index : at._index + 5]
+    kinds = [token.token_type for token in ahead[1:4]]
+    behind = ahead[4] if len(ahead) == 5 else None
+    if not ahead or ahead[0].text.upper() != "TOP" or behind is None:
+        return None
+    if kinds != [TokenType.L_PAREN, TokenType.NUMBER, TokenType.R_PAREN]:
+        return None
+    if behind.token_type not in (TokenType.VAR, TokenType.STAR, TokenType.WITH):
+        return None
+    count = ahead[2].text
+    return at.fault(
+        f"TOP ({count}) is not part of CQL",
+        hint=f"Write ORDER BY column DESC LIMIT {count} at the end of the query.",
+    )
 
 
 def _bare_window_error(at: TokenReader, window: str) -> MillpondError:

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_query
 from millpond.cql.parse.from_items import QUERY_STARTS, SET_OPERATIONS, TO_STREAM
-from millpond.cql.parse.other_dialects import clause_error
+from millpond.cql.parse.other_dialects import clause_error, top_error
 from millpond.cql.parse.preferences import PreferenceParser
 from millpond.cql.parse.with_clauses import put_with_before
 from millpond.cql.tree.nodes import (
@@ -134,6 +134,8 @@ class QueryParser(PreferenceParser):
         return query
 
     def _parse_projections(self) -> tuple[list[exp.Expr], list[exp.Expr] | None]:
+        if (error := top_error(self)) is not None:
+            raise error
         projections, exclude = super()._parse_projections()
         if not projections:
             self.fail_expecting("columns behind SELECT", "Write SELECT * for all columns.")

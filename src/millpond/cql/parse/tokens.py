@@ -263,9 +263,17 @@ def _unreadable(text: str, span: Span) -> MillpondError:
     at = span.start + odd
     if char in _QUOTES and char:
         hint = "Put strings in 'single quotes' and names in \"double quotes\"."
-    elif char in "{}#?@\\$" and char:
+    elif char == "#":
+        hint = "A comment starts with --; put odd names in double quotes."
+    elif char in "{}" and char:
         hint = (
-            "CQL has no parameters, templates or struct literals; put odd names in double quotes."
+            "CQL has no templates and no struct literals: write a struct as the JSON text "
+            "'{\"a\": 1}', which is cast to the type of its column."
+        )
+    elif char in "?@\\$" and char:
+        hint = (
+            "CQL has no variables and no parameters: write the value itself, or read it from a "
+            "relation; put odd names in double quotes."
         )
     else:
         hint = "Put a name with such characters in double quotes."

@@ -240,7 +240,8 @@ class CqlGenerator(FaithfulGenerator):
 
     def sql(self, expression: Any, key: str | None = None, comment: bool = True) -> str:
         """Print a node; what replaced a call is printed as the call."""
-        node = expression.args.get(key) if key and expression else expression
+        is_node = isinstance(expression, exp.Expr)  # sqlglot hands on texts too
+        node = expression.args.get(key) if key and is_node else expression
         if isinstance(node, exp.Expr) and node._meta and WRITTEN in node._meta:
             return str(node._meta[WRITTEN])
         return super().sql(expression, key, comment)

@@ -7,14 +7,14 @@ never runs. Small segments get no files: they are soon merged, and reading them 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.runtime.aggregate_task import AggregateJob, compute_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
 from millpond.service.answers.segment_aggregates import list_asked
+from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.aggregate_file import Measured
 from millpond.state.epoch_log import EpochLog
@@ -66,7 +66,7 @@ class AggregateMaintenance:
         epochs: Its epoch log.
         registrar: Binds queries.
         kept: The totals.
-        run: Runs tasks over segments; gives nothing if a segment was corrupt.
+        tasks: Runs tasks over segments.
     """
 
     def __init__(
@@ -75,13 +75,13 @@ class AggregateMaintenance:
         epochs: EpochLog,
         registrar: Registrar,
         kept: KeptTotals,
-        run: Callable[..., list[Any]],
+        tasks: SegmentTasks,
     ) -> None:
         self._store = store
         self._log = epochs
         self._registrar = registrar
         self._kept = kept
-        self._run = run
+        self._tasks = tasks
         self._queries: IdMap[QueryDef] | None = None
         self._segments: IdMap[SegmentRef] | None = None
         self._of_query: dict[int, tuple[int, frozenset[Measured]] | None] = {}
@@ -182,7 +182,7 @@ class AggregateMaintenance:
         )
 
     def _compute(self, jobs: Sequence[AggregateJob], segments: Sequence[SegmentRef]) -> None:
-        done = self._run(compute_totals, jobs, segments)
+        done = self._tasks.run(compute_totals, jobs, segments)
         for segment, result in zip(segments if done else (), done, strict=True):
             if result.path is not None:
                 stored = StoredTotals(result.path, result.bytes, result.made)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import shutil
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from millpond.runtime.maintenance_tasks import BackfillJob, FoldJob, backfill, fold
 from millpond.runtime.protocol import Runtime
 from millpond.service.ingest.sequencer import match_ref
+from millpond.service.maintenance.segment_tasks import SegmentTasks
+from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
@@ -36,8 +37,8 @@ class Backfill:
         epochs: Its epoch log.
         stems: The Query SteMs.
         runtime: Runs tasks.
-        run: Runs tasks over segments; gives nothing if a segment was corrupt.
-        suspend_failed: Suspends the queries of a stream whose slots failed, with the reasons.
+        tasks: Runs tasks over segments.
+        suspensions: Suspends the queries of a stream whose slots failed.
     """
 
     def __init__(
@@ -46,15 +47,15 @@ class Backfill:
         epochs: EpochLog,
         stems: QueryStems,
         runtime: Runtime,
-        run: Callable[..., list[Any]],
-        suspend_failed: Callable[[int, dict[int, str]], None],
+        tasks: SegmentTasks,
+        suspensions: Suspensions,
     ) -> None:
         self._store = store
         self._log = epochs
         self._stems = stems
         self._runtime = runtime
-        self._run = run
-        self._suspend_failed = suspend_failed
+        self._tasks = tasks
+        self._suspensions = suspensions
 
     def step(self, version: Version, stream_id: int, segments: Sequence[SegmentRef]) -> bool:
         """Match some of a stream's segments against the slots they lack; False if none lacks any.
@@ -119,7 +120,7 @@ class Backfill:
             for share in shares(segments, PARALLELISM)
         ]
         try:
-            shared = self._run(backfill, jobs, segments)
+            shared = self._tasks.run(backfill, jobs, segments)
             done = [item for items in shared for item in items]
             matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
             if matches:
@@ -129,7 +130,7 @@ class Backfill:
         finally:
             shutil.rmtree(files[0].parent, ignore_errors=True)
         for item in done:
-            self._suspend_failed(stream_id, item.failed)
+            self._suspensions.suspend_failed(stream_id, item.failed)
 
 
 def covered_upto(version: Version, segment_id: int) -> int:

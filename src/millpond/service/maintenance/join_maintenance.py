@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.joins.plan import ArrangementKey, JoinPlan
@@ -31,6 +30,8 @@ from millpond.service.maintenance.join_rounds import (
     jobs_of,
     needed_from,
 )
+from millpond.service.maintenance.segment_tasks import SegmentTasks
+from millpond.service.maintenance.suspensions import Suspensions
 from millpond.state.arrow_file import FileMeta
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
@@ -51,25 +52,22 @@ class JoinMaintenance:
     Args:
         store: The store's directory.
         epochs: Its epoch log.
-        run: Runs tasks; gives nothing if a segment was corrupt.
-        unreadable: Ids of segments found corrupt.
-        suspend: Suspends a query, by its id, with a reason.
+        tasks: Runs tasks over segments.
+        suspensions: Suspends queries whose own join failed.
     """
 
     def __init__(
         self,
         store: Path,
         epochs: EpochLog,
-        run: Callable[..., list[Any]],
-        unreadable: set[int],
-        suspend: Callable[[int, str], None],
+        tasks: SegmentTasks,
+        suspensions: Suspensions,
         settings: JoinSettings | None = None,
     ) -> None:
         self._store = store
         self._log = epochs
-        self._run = run
-        self._unreadable = unreadable
-        self._suspend = suspend
+        self._tasks = tasks
+        self._suspensions = suspensions
         self.settings = settings or JoinSettings()
         #: What the eddies learnt, by core.
         self.ledgers: dict[int, Ledger] = {}
@@ -102,7 +100,9 @@ class JoinMaintenance:
             jobs = [self._jobs(version, core, found) for core, found in due]
             touched = {s for core, _ in due for id in core.stream_ids for s in version.segments(id)}
             every = [job for own in jobs for job in own]
-            probed: list[ProbeResult] = self._run(join_tasks.probe, every, touched) if every else []
+            probed: list[ProbeResult] = (
+                self._tasks.run(join_tasks.probe, every, touched) if every else []
+            )
             if len(probed) != len(every):
                 return True
             at_work = {core.id for core, _ in due}
@@ -124,7 +124,9 @@ class JoinMaintenance:
             if core.id not in self.failed
             # What a corrupt segment held cannot be known, and invocation says so.
             and not any(
-                s.id in self._unreadable for id in core.stream_ids for s in version.segments(id)
+                not self._tasks.is_readable(s)
+                for id in core.stream_ids
+                for s in version.segments(id)
             )
         ]
         if len(cores) > self.settings.max_cores:
@@ -171,7 +173,7 @@ class JoinMaintenance:
     def _explode(self, due: Round, exploded: dict[int, int]) -> None:
         for use in due.uses:
             if use.number in exploded:
-                self._suspend(
+                self._suspensions.suspend(
                     use.query_id,
                     f"Its join found {exploded[use.number]:,} pairs in one batch, and at most "
                     f"{self.settings.max_pairs:,} are allowed: narrow its windows or its factors.",
@@ -258,7 +260,7 @@ class JoinMaintenance:
         if chosen is None:
             return False
         job = FoldPairsJob(str(self._store), tuple((file.path, file.checksum) for file in chosen))
-        (folded,) = self._run(fold_pairs, [job], ()) or (None,)
+        (folded,) = self._tasks.run(fold_pairs, [job], ()) or (None,)
         if folded is None:
             return False
         first = chosen[0]

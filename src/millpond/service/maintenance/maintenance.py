@@ -13,16 +13,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import SYSTEM_STREAMS
-from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
-from millpond.runtime.protocol import Done, Job, Runtime
+from millpond.runtime.protocol import Runtime
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.background import Background
@@ -32,13 +31,14 @@ from millpond.service.maintenance.aggregate_maintenance import AggregateMaintena
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.maintenance.shared_log_maintenance import SharedLogMaintenance
 from millpond.service.maintenance.summary_maintenance import SummaryMaintenance, needed_since
+from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import StreamWeights
 from millpond.service.queries.window_needs import WindowNeeds
-from millpond.state.arrow_file import forget, open_arrow
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
@@ -88,22 +88,20 @@ class Maintenance(Background):
         self._weights = StreamWeights()
         #: Per stream and kind of work, the state in which there was nothing to do.
         self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
-        #: Segments found corrupt or missing: answers that need them say so, and the rest goes on.
-        self._unreadable: set[int] = set()
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
         self._followers = followers
         self._events = events
-        self._backfill = Backfill(store, epochs, stems, runtime, self._run, self.suspend_failed)
-        self._summaries = SummaryMaintenance(store, epochs, summaries, self._run)
-        self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._run)
-        self._shared_logs = SharedLogMaintenance(store, epochs, self._run, _MERGED_ROWS)
+        self._tasks = SegmentTasks(store, runtime, events)
+        self.suspensions = Suspensions(epochs, registrar)
+        self._backfill = Backfill(store, epochs, stems, runtime, self._tasks, self.suspensions)
+        self._summaries = SummaryMaintenance(store, epochs, summaries, self._tasks)
+        self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._tasks)
+        self._shared_logs = SharedLogMaintenance(store, epochs, self._tasks, _MERGED_ROWS)
         #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
         self.round = threading.RLock()
         #: What is about joins.
-        self.joins = JoinMaintenance(
-            store, epochs, self._run, self._unreadable, self._suspend, settings
-        )
+        self.joins = JoinMaintenance(store, epochs, self._tasks, self.suspensions, settings)
 
     def rebuild_matches(self, matches: MatchRef) -> None:
         """Have torn matches made again; until then, invocation matches the segment itself."""
@@ -182,31 +180,7 @@ class Maintenance(Background):
             self._up_to_date[stream_id][work] = state
 
     def _filter_readable(self, segments: Iterable[SegmentRef]) -> list[SegmentRef]:
-        return [s for s in segments if s.id not in self._unreadable]
-
-    def _run(
-        self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
-    ) -> list[Done]:
-        """Run a task; give nothing if a segment is corrupt, which is skipped from then on."""
-        try:
-            return self._runtime.run(task, jobs)
-        except Exception as error:
-            blamed = [s for s in segments if not self._is_whole(s)]
-            if not blamed:
-                raise
-            self._unreadable.update(s.id for s in blamed)
-            log.warning("maintenance leaves out %s: %s", ", ".join(s.path for s in blamed), error)
-            return []
-
-    def _is_whole(self, segment: SegmentRef) -> bool:
-        path = self._store / segment.path
-        forget(path)  # that it was whole once says nothing
-        try:
-            open_arrow(path, segment.checksum)
-        except MillpondError as error:
-            self._events.file_damaged(error)
-            return False
-        return True
+        return [s for s in segments if self._tasks.is_readable(s)]
 
     # -- torn matches ------------------------------------------------------------------------------
 
@@ -252,22 +226,6 @@ class Maintenance(Background):
                 self._mark_up_to_date("backfill", stream_id, version)
             return busy
 
-    def _suspend(self, query_id: int, reason: str) -> None:
-        query = self._log.version.queries.get(query_id)
-        if query is not None:
-            self._registrar.suspend(query, reason)
-
-    def suspend_failed(self, stream_id: int, failed: dict[int, str]) -> None:
-        """Suspend the queries whose predicate could not be evaluated, and no others."""
-        if not failed:
-            return
-        version = self._log.version
-        for query in list(version.queries.values()):
-            for leaf in version.leaves(query.id):
-                if leaf.stream_id == stream_id and leaf.slot in failed:
-                    reason = f"Its predicate could not be evaluated: {failed[leaf.slot]}"
-                    self._registrar.suspend(query, reason)
-
     # -- merging and expiry --------------------------------------------------------------------
 
     def _merge(self, stream_id: int) -> bool:
@@ -312,10 +270,12 @@ class Maintenance(Background):
             for plan in plans
         ]
         with self._stems.keep_files(stem):
-            merged = self._run(maintenance_tasks.merge, jobs, [s for plan in plans for s in plan])
+            merged = self._tasks.run(
+                maintenance_tasks.merge, jobs, [s for plan in plans for s in plan]
+            )
         for plan, item in zip(plans if merged else (), merged, strict=True):
             self._replace(plan, item)
-            self.suspend_failed(stream_id, item.built.failed)
+            self.suspensions.suspend_failed(stream_id, item.built.failed)
         return True
 
     def _replace(self, plan: tuple[SegmentRef, ...], item: maintenance_tasks.MergeResult) -> None:

@@ -6,10 +6,9 @@ segment is written anew: in a merge, or once half of what a shared log has may g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.runtime import batch_tasks
 from millpond.runtime.shared_log_task import MergeLogsJob, MergeLogsResult, merge_logs
 from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_tree import plan_merges
@@ -39,11 +39,11 @@ class SharedLogMaintenance:
     """Maintains shared logs, for the thread of the maintenance."""
 
     def __init__(
-        self, store: Path, epochs: EpochLog, run: Callable[..., list[Any]], merged_rows: int
+        self, store: Path, epochs: EpochLog, tasks: SegmentTasks, merged_rows: int
     ) -> None:
         self._store = store
         self._log = epochs
-        self._run = run
+        self._tasks = tasks
         self._merged_rows = merged_rows
 
     def step(self, version: Version, shared: StreamDef, segments: Sequence[SegmentRef]) -> bool:
@@ -77,7 +77,7 @@ class SharedLogMaintenance:
             )
             for plan in plans
         ]
-        merged = self._run(merge_logs, jobs, [s for plan in plans for s in plan])
+        merged = self._tasks.run(merge_logs, jobs, [s for plan in plans for s in plan])
         for plan, result in zip(plans if merged else (), merged, strict=True):
             self._replace(plan, result)
         return bool(merged)

@@ -7,7 +7,7 @@ this happens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from millpond.model.time import BEGINNING, END
 from millpond.runtime.summary_tasks import SummaryJob, SummaryPlan, summarize
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
 from millpond.service.maintenance.backfill import shares
+from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.state.arrow_file import write_arrow
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
@@ -30,20 +31,17 @@ from millpond.synopses.summaries.zones import LONGEST
 #: How many jobs the segments of one summary are divided into at most.
 _JOBS = 4
 
-#: Runs the task for every job; nothing if one of the segments is corrupt.
-RunTasks = Callable[
-    [Callable[[SummaryJob], Cells], Sequence[SummaryJob], Iterable[SegmentRef]], list[Cells]
-]
-
 
 class SummaryMaintenance:
     """Stores summaries; for use by one thread."""
 
-    def __init__(self, store: Path, log: EpochLog, states: SummaryStates, run: RunTasks) -> None:
+    def __init__(
+        self, store: Path, log: EpochLog, states: SummaryStates, tasks: SegmentTasks
+    ) -> None:
         self._store = store
         self._log = log
         self._states = states
-        self._run = run
+        self._tasks = tasks
 
     def step(self, stream_id: int) -> bool:
         """Store the summaries of a stream that are due; False if none was."""
@@ -89,7 +87,7 @@ class SummaryMaintenance:
             )
             for share in shares(list(segments), _JOBS)
         ]
-        done = self._run(summarize, jobs, segments)
+        done = self._tasks.run(summarize, jobs, segments)
         if not done:
             raise RuntimeError("a segment cannot be summarized")
         return np.concatenate(done)

@@ -17,6 +17,7 @@ from millpond.service.maintenance import maintenance
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.pond import Pond
 from millpond.service.queries.window_needs import WindowNeeds
+from millpond.state.arrow_file import forget
 from millpond.state.version import DATA, REJECTS, SegmentRef
 
 
@@ -122,7 +123,7 @@ def test_torn_matches_are_made_again(
         # Of the same length, and never read before: only its checksum tells.
         data = torn.read_bytes()
         torn.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-        maintenance.forget(torn)
+        forget(torn)
         s._components.invoker.files.forget([before[0].path])
         assert values(query.invoke()) == [3, 4]
     s.wait_until_matched()
