@@ -17,7 +17,8 @@ from millpond.state.version import StreamClock, StreamState
 
 LOG = stream(4, "3$changes", derived=Derived("SELECT …", query_id=3))
 DERIVED = stream(5, "d", derived=Derived("SELECT …"))
-LOOK: Any = SimpleNamespace(columns=["ts", "priority"])
+LOOK: Any = SimpleNamespace(columns=["ts", "priority"], kind="join")
+ESTIMATE: Any = SimpleNamespace(columns=["v"], kind="aggregate")
 
 
 def derivation(of: StreamDef = LOG, *, relations: tuple[int, ...] = (), **more: Any) -> Derivation:
@@ -59,6 +60,7 @@ def test_a_look_adds_its_priority_and_does_not_expire() -> None:
     assert derivation(look=LOOK).schema.names == ["v", "priority"]
     assert derivation().moves_by_itself
     assert not derivation(look=LOOK).moves_by_itself
+    assert derivation(look=ESTIMATE).moves_by_itself
     assert not derivation(pattern=Pattern.MONOTONIC).moves_by_itself
 
 
