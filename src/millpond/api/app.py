@@ -11,7 +11,7 @@ from millpond.api.access import Access, HostGate, PathPrefix, SiteGate, allow_or
 from millpond.api.client_limits import ClientLimits
 from millpond.api.document import COMMON, describe_errors
 from millpond.api.limits import BodyLimit, BodyMemory
-from millpond.api.request_work import WorkForRequest
+from millpond.api.request_work import AnswerMemory, WorkForRequest
 from millpond.api.rights.audit import AuditTrail, note_statement
 from millpond.api.rights.caller import EVERYBODY, current_caller
 from millpond.api.rights.gate import TokenGate
@@ -99,7 +99,8 @@ def create_app(
     app.add_middleware(AuditTrail)
     if prefix:
         app.add_middleware(PathPrefix, prefix=prefix)
-    app.add_middleware(WorkForRequest, max_seconds=max_seconds)
+    answers = AnswerMemory(limits.answer_memory)
+    app.add_middleware(WorkForRequest, max_seconds=max_seconds, memory=answers)
     return app
 
 

@@ -27,7 +27,8 @@ class ClientLimits:
         slowest_rate: How many bytes a second a client at least sends of a body, and takes of an
             answer.
         body_memory: How many bytes of bodies are held at once.
-        answer_memory: How many bytes of answers wait at once for their clients to take them.
+        answer_memory: How many bytes of answers are computed at once, and how many wait at once
+            for their clients to take them.
     """
 
     max_connections: int | None

@@ -29,6 +29,11 @@ _ESCAPE = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 
+#: A string of JSON, to its end or that of the body: so every body is gone through once.
+_STRING = re.compile(rb"""\"(?:[^"\\]++|\\.?)*+(?:\"|\Z)""", re.DOTALL)
+
+#: The most values of a JSON body, and the most members of an object in it.
+MOST_VALUES, MOST_MEMBERS = 1_000_000, 1_000
 
 #: Types of parameters of several values.
 _SEVERAL = (list, tuple, set, frozenset, BaseModel)
@@ -159,10 +164,38 @@ async def _check_body(request: Request, taken: list[str]) -> None:
             hint=f"Set the header Content-Type: {' or '.join(taken)}.",
         )
     if media == "application/json":
+        await _check_json(request)
         halves = (m[1] for m in _ESCAPE.finditer(await request.body()) if m[1])
         for half in halves:
             character = chr(int(half[1:], 16))
             check_unicode(character, "a text in the body", "SERVE-703")
+
+
+async def _check_json(request: Request) -> None:
+    """Refuse JSON of very many values: each that is wrong becomes an error, of a kilobyte.
+
+    Raises:
+        MillpondError: SERVE-707, it has more than `MOST_VALUES` values, or an object has more than
+            `MOST_MEMBERS` members.
+    """
+    body = await request.body()
+    if body.count(b",") > MOST_VALUES and _STRING.sub(b"", body).count(b",") > MOST_VALUES:
+        raise _too_many_error(f"the body has more than {MOST_VALUES:,} values")
+    if len(body) <= MOST_MEMBERS:
+        return
+    try:
+        value = await request.json()
+    except (ValueError, RecursionError):
+        return  # FastAPI says what is wrong with it
+    items = value if isinstance(value, list) else [value]
+    objects = [item for item in items if isinstance(item, dict)]
+    objects += [part for item in objects for part in item.values() if isinstance(part, dict)]
+    if any(len(item) > MOST_MEMBERS for item in objects):
+        raise _too_many_error(f"an object in the body has more than {MOST_MEMBERS:,} members")
+
+
+def _too_many_error(primary: str) -> MillpondError:
+    return MillpondError("SERVE-707", primary, hint="Send it in several requests.")
 
 
 def media_type(request: Request) -> str:

@@ -13,6 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from millpond.api.problems import problem
 from millpond.errors import MillpondError
 
+#: What zlib calls gzip.
+_GZIP = zlib.MAX_WBITS | 16
+#: The bytes that are unpacked at once: what is behind the end of a gzip file is copied each time.
+_STEP = 1 << 12
+
 
 def body_too_large_error(limit: int) -> MillpondError:
     """The error of a body larger than `limit` bytes."""
@@ -137,17 +142,24 @@ def gunzip(data: bytes, limit: int) -> bytes:
         MillpondError: SERVE-703, the data is not gzip; SERVE-707, there is more of it.
 
     >>> import gzip
-    >>> gunzip(gzip.compress(b"abc"), 10)
-    b'abc'
+    >>> gunzip(gzip.compress(b"abc") + gzip.compress(b"de"), 10)
+    b'abcde'
     """
-    inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    try:
-        plain = inflate.decompress(data, limit + 1)
-    except zlib.error as error:
-        detail = f"{error}."
-        raise MillpondError("SERVE-703", "the body is not gzip", detail=detail) from error
-    if len(plain) > limit:
-        raise body_too_large_error(limit)
+    plain = bytearray()
+    inflate = zlib.decompressobj(wbits=_GZIP)
+    for at in range(0, len(data), _STEP):
+        part = data[at : at + _STEP]
+        while part:
+            if inflate.eof:  # gzip files one behind the other are a gzip file
+                inflate = zlib.decompressobj(wbits=_GZIP)
+            try:
+                plain += inflate.decompress(part, limit + 1 - len(plain))
+            except zlib.error as error:
+                detail = f"{error}."
+                raise MillpondError("SERVE-703", "the body is not gzip", detail=detail) from error
+            if len(plain) > limit:
+                raise body_too_large_error(limit)
+            part = inflate.unused_data
     if not inflate.eof:
         raise MillpondError("SERVE-703", "the body is not gzip", detail="It ends too early.")
-    return plain
+    return bytes(plain)

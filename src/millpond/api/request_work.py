@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Annotated
 
 from fastapi import Query
@@ -10,19 +11,55 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.document import Absent
 from millpond.engine.scalars.work import Work, begin_work, current_work, finish_work
+from millpond.errors import MillpondError
+
+#: Up to so many bytes of answers a request is never refused for the memory of others.
+_SMALL = 1 << 20
+
+
+class AnswerMemory:
+    """The answers that are being computed: together they have at most so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def check(self, held: int, more: int) -> None:
+        """Count `more` bytes of a request whose answers have `held` bytes with these.
+
+        Raises:
+            MillpondError: SERVE-715, there is no room for them.
+        """
+        with self._lock:
+            self._held += more
+            is_full = self._held > self._most and held > _SMALL and held < self._held
+        if is_full:
+            raise MillpondError(
+                "SERVE-715",
+                f"the answers of all requests have more than {self._most:,} bytes",
+                hint="Ask again in a second, or for fewer rows; answer_memory says how much they"
+                " may have.",
+            )
+
+    def release(self, work: Work) -> None:
+        """Let go of the answers of a request that is done."""
+        with self._lock:
+            self._held -= work.held
 
 
 class WorkForRequest:
     """Runs each request as a piece of work that ends when the client goes away."""
 
-    def __init__(self, app: ASGIApp, max_seconds: float | None) -> None:
+    def __init__(self, app: ASGIApp, max_seconds: float | None, memory: AnswerMemory) -> None:
         self._app = app
         self._max_seconds = max_seconds
+        self._memory = memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        work = Work(self._max_seconds)
+        work = Work(self._max_seconds, self._memory.check)
         ahead = _ReadAhead(receive, work)
         reading = asyncio.create_task(ahead.read())
         token = begin_work(work)
@@ -31,6 +68,7 @@ class WorkForRequest:
         finally:
             finish_work(token)
             reading.cancel()
+            self._memory.release(work)
 
 
 class _ReadAhead:

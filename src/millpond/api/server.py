@@ -197,7 +197,7 @@ def serve(
         ssl_keyfile=transport.key,
     )
     url = url_of(listener, "http" if transport.cert is None else "https")
-    server = Server(config, url, on_ready or announce, limits, lambda: pond.failure)
+    server = Server(config, url, on_ready or announce, lambda: pond.failure, limits)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     if server.failure is not None:
@@ -243,15 +243,15 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         url: str,
         on_ready: Callable[[str], None],
-        limits: ClientLimits,
         find_failure: Callable[[], MillpondError | None] = lambda: None,
+        limits: ClientLimits | None = None,
     ) -> None:
         super().__init__(config)
         self.url = url
         #: Why the server ended by itself; None if it did not.
         self.failure: MillpondError | None = None
         self._find_failure = find_failure
-        self._limits = limits
+        self._limits = limits or ClientLimits.of()
         self.ended_by: int | None = None
         self._on_ready = on_ready
         #: Followers would keep the server from stopping; they can go on at the next server.

@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
+from typing import ParamSpec, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from starlette.concurrency import run_in_threadpool
 
 from millpond.api import change_forms, feed_forms
@@ -23,6 +26,11 @@ from millpond.service.results import Changes
 IDLE_SECONDS = 15.0
 #: Changes sent at a time.
 _PAGE = 1_000
+#: Threads that read and encode for followers: reading and encoding need the interpreter's lock.
+_THREADS = 2
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Subscribers:
@@ -31,6 +39,16 @@ class Subscribers:
     def __init__(self) -> None:
         self._waiting: set[asyncio.Event] = set()
         self._closed = False
+        self._threads: CapacityLimiter | None = None
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do a follower's work in one of the threads that followers have.
+
+        Other requests have threads of their own, and do not wait behind a thousand followers.
+        """
+        if self._threads is None:
+            self._threads = CapacityLimiter(_THREADS)
+        return await to_thread.run_sync(partial(work, *args, **kwargs), limiter=self._threads)
 
     def close(self) -> None:
         """End all followers' responses: the server is stopping; clients go on at the next one."""
@@ -58,11 +76,11 @@ class Subscribers:
             async with _ChangeListener(self, handle) as ear:
                 while not self._closed and left != 0:
                     most = _PAGE if left is None else min(_PAGE, left)
-                    page = await run_in_threadpool(handle.page, after, most)
+                    page = await self._run(handle.page, after, most)
                     after = page.cursor
                     left = None if left is None else left - len(page)
                     if len(page):
-                        yield b"".join(change_forms.encode_piece(page, form))
+                        yield b"".join(await self._run(change_forms.encode_piece, page, form))
                     elif not await ear.wait_for_changes(page.position, IDLE_SECONDS):
                         yield change_forms.IDLE[form]
         except MillpondError as error:
@@ -83,9 +101,9 @@ class Subscribers:
         try:
             while not self._closed:
                 news.clear()
-                events = await run_in_threadpool(feed.read)
+                events = await self._run(feed.read)
                 if events:
-                    yield await run_in_threadpool(feed_forms.encode_events, events, form)
+                    yield await self._run(feed_forms.encode_events, events, form)
                     continue
                 try:
                     await asyncio.wait_for(news.wait(), IDLE_SECONDS)

@@ -360,8 +360,9 @@ _EVERY = (
         "answer_memory",
         (Scope.SERVER,),
         MEMORY,
-        "how much of all answers waits at once for clients to take it; beyond it, the connections"
-        " whose answers have waited longest are closed",
+        "how much all answers that are being computed have, beyond which large ones are answered"
+        " 503; and how much of answers waits for clients to take it, beyond which the connections"
+        " that have waited longest are closed",
         "256 MB",
     ),
     Option(

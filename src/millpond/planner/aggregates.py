@@ -7,6 +7,7 @@ or of one column's values in them. So the answer can be merged from totals that 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +20,8 @@ from millpond.model.windows import Rows
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.pushdown import is_pushed_whole
 from millpond.planner.resolve.scope import Leaf, SelectScope
+from millpond.synopses.group_totals import Grouped
+from millpond.synopses.order_keys import is_whole
 from millpond.synopses.totals import ColumnKind, kind_of
 
 #: The functions whose values come from totals; those of `APPROXIMATE` come from sketches.
@@ -55,18 +58,110 @@ def find_aggregates(
         leaves: Its occurrences of streams and relations.
         scopes: Its SELECTs, resolved and pushed down.
     """
+    plain = _find_scope(body, leaves, scopes)
+    if plain is None:
+        return None
+    scope, leaf = plain
+    calls = [_read_call(item.unalias(), scope, leaf) for item in body.expressions]
+    found = tuple(call for call in calls if call is not None)
+    return found if found and len(found) == len(calls) else None
+
+
+def _find_scope(
+    body: exp.Expr,
+    leaves: list[Leaf],
+    scopes: list[SelectScope],
+    known: Collection[str] = (),
+) -> tuple[SelectScope, Leaf] | None:
+    """Find the scope and the stream of a query over one window of time and its WHERE alone.
+
+    `known` has the clauses that the query may have besides.
+    """
     if not isinstance(body, exp.Select) or len(leaves) != 1 or len(scopes) != 1:
         return None
     scope, leaf = scopes[0], leaves[0]
     if scope.select is not body or not leaf.is_stream or scope.sources[0].leaf is not leaf:
         return None
-    if body.args.get("joins") or is_more_than_a_projection(body) or not is_pushed_whole(scope):
+    if body.args.get("joins") or is_more_than_a_projection(body, known):
+        return None
+    if not is_pushed_whole(scope):
         return None
     if isinstance(leaf.window, Rows) or leaf.sample is not None or leaf.hidden:
         return None
-    calls = [_read_call(item.unalias(), scope, leaf) for item in body.expressions]
-    found = tuple(call for call in calls if call is not None)
-    return found if found and len(found) == len(calls) else None
+    return scope, leaf
+
+
+#: What has to be measured of a column by group, by function (`Grouped`).
+_MEASURED = {COUNT: "c", SUM: "s", AVG: "cs", MIN: "l", MAX: "h"}
+
+
+@dataclass(frozen=True)
+class GroupedAggregates:
+    """The columns of a query that is aggregates by group of one stream's columns.
+
+    Attributes:
+        grouped: What totals the aggregates need.
+        items: The answer's columns: the name of a key, or a call.
+    """
+
+    grouped: Grouped
+    items: tuple[str | ColumnAggregate, ...]
+
+
+def find_grouped_aggregates(
+    body: exp.Expr, leaves: list[Leaf], scopes: list[SelectScope]
+) -> GroupedAggregates | None:
+    """Find what a query asks of groups; None if it is anything else.
+
+    Args:
+        body: The query.
+        leaves: Its occurrences of streams and relations.
+        scopes: Its SELECTs, resolved and pushed down.
+    """
+    if not isinstance(body, exp.Select):
+        return None
+    clause = body.args.get("group")
+    if clause is None or any(value for key, value in clause.args.items() if key != "expressions"):
+        return None
+    plain = _find_scope(body, leaves, scopes, {"group"})
+    if plain is None:
+        return None
+    scope, leaf = plain
+    keys: list[str] = []
+    for key in clause.expressions:
+        field = _find_field(key, scope, leaf)
+        if field is None or not _can_be_key(field.type):
+            return None
+        keys.append(field.name)
+    items: list[str | ColumnAggregate] = []
+    measures: dict[str, str] = {}
+    for item in body.expressions:
+        inner = item.unalias()
+        field = _find_field(inner, scope, leaf)
+        if field is not None and field.name in keys:
+            items.append(field.name)
+            continue
+        call = _read_call(inner, scope, leaf)
+        if call is None or call.sketch is not None:
+            return None
+        if call.column is not None:
+            type_ = leaf.definition.schema.to_arrow().field(call.column).type
+            if call.function in (SUM, AVG) and not is_whole(type_):
+                return None  # the sum of doubles would depend on the order
+            measures[call.column] = measures.get(call.column, "") + _MEASURED[call.function]
+        items.append(call)
+    if not keys or not any(isinstance(item, ColumnAggregate) for item in items):
+        return None
+    columns = tuple((name, "".join(sorted(set(wanted)))) for name, wanted in measures.items())
+    grouped = Grouped(tuple(dict.fromkeys(keys)), columns)
+    return GroupedAggregates(grouped, tuple(items))
+
+
+def _can_be_key(type_: pa.DataType) -> bool:
+    """Whether equal values of a type have equal bits."""
+    if pa.types.is_string(type_) or pa.types.is_boolean(type_):
+        return True
+    return kind_of(type_) is ColumnKind.WHOLE
 
 
 def find_approximations(body: exp.Expr) -> tuple[tuple[int, str], ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.aggregates.segment_groups import compute_groups
 from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import compute_blocks
 from millpond.engine.matching.results_structure import MatchReader
@@ -21,6 +22,7 @@ from millpond.state.aggregate_file import Kept, Measured, write_totals
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import get_column, open_segment
 from millpond.state.store import new_path
+from millpond.synopses.group_totals import Grouped
 from millpond.synopses.totals import OpenColumn, open_column
 
 
@@ -104,6 +106,8 @@ def compute_totals(job: AggregateJob) -> AggregateResult:
 def _compute(view: _MatchedSegment, measured: Measured, size: int) -> Kept:
     if measured.sketch is None:
         return compute_blocks(view, measured.column)
+    if (grouped := Grouped.read(measured.sketch)) is not None:
+        return compute_groups(view, grouped, 0, size)
     assert measured.column is not None
     return compute_sketch(view, measured.column, measured.sketch, 0, size)
 

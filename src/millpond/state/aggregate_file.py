@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.state.arrow_file import forget, open_arrow, write_arrow
 from millpond.state.version import Version
 from millpond.synopses.blocked_totals import BlockedTotals
+from millpond.synopses.group_totals import Grouped, GroupTotals
 from millpond.synopses.sketches import SKETCHES, Sketch
 
 DIRECTORY = "aggregates"
@@ -47,7 +49,8 @@ class Measured(NamedTuple):
     Attributes:
         slot: The slot; None stands for every element of the stream.
         column: The column; None if rows are counted only.
-        sketch: The function whose sketch is wanted; None: totals.
+        sketch: The function whose sketch is wanted, or what totals by group are of
+            (`Grouped.write`); None: totals.
     """
 
     slot: int | None
@@ -56,7 +59,7 @@ class Measured(NamedTuple):
 
 
 #: What is kept of a segment's matches.
-Kept = BlockedTotals | Sketch
+Kept = BlockedTotals | Sketch | GroupTotals
 
 
 def write_totals(
@@ -102,9 +105,16 @@ def read_totals(path: Path) -> dict[Measured, Kept]:
     sketches = table["sketch"].to_pylist() if has_sketches else [None] * len(slots)
     for slot, column, sketch, packed in zip(slots, columns, sketches, table["totals"], strict=True):
         numbers = np.frombuffer(packed.as_buffer(), np.int64)
-        kind = BlockedTotals if sketch is None else SKETCHES[sketch]
-        entries[Measured(slot, column, sketch)] = kind.unpack(numbers)
+        entries[Measured(slot, column, sketch)] = _unpack(sketch, numbers)
     return entries
+
+
+def _unpack(sketch: str | None, packed: npt.NDArray[np.int64]) -> Kept:
+    if sketch is None:
+        return BlockedTotals.unpack(packed)
+    if Grouped.read(sketch) is not None:
+        return GroupTotals.unpack(packed)
+    return SKETCHES[sketch].unpack(packed)
 
 
 def checksum_of_name(name: str) -> str | None:

@@ -66,6 +66,14 @@ def test_push_gzipped(http):
     assert response.json()["accepted"] == 1
 
 
+def test_push_gzipped_in_parts(http):
+    headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
+    parts = gzip.compress(NDJSON) + gzip.compress(NDJSON * 2)
+    assert http.post(TUPLES, content=parts, headers=headers).json()["accepted"] == 3
+    torn = http.post(TUPLES, content=parts[:-4], headers=headers)
+    assert (torn.status_code, torn.json()["error"]["code"]) == (400, "SERVE-703")
+
+
 def test_push_what_unpacks_to_too_much(pond):
     headers = {"Content-Type": "text/csv", "Content-Encoding": "gzip"}
     with local_client(create_app(pond, max_body=1000)) as http:

@@ -54,6 +54,9 @@ class RegistrationBody(BaseModel):
         return {**self.options, "params": self.params} if self.params else dict(self.options)
 
 
+#: A list of queries; reading it ends at the first that is wrong, since each error takes memory.
+Registrations = Annotated[list[RegistrationBody], Field(fail_fast=True)]
+
 #: The orders of a list of queries.
 Order = Literal["id", "name", "owner", "registered_at", "-id", "-name", "-owner", "-registered_at"]
 
@@ -111,7 +114,7 @@ def router(pond: ServedPond) -> APIRouter:
         )
         | describe_errors(*BODY, *BINDS, *WRITES),
     )
-    def register(body: RegistrationBody | list[RegistrationBody]) -> Response:
+    def register(body: RegistrationBody | Registrations) -> Response:
         """Registers one query, or a list of queries.
 
         `params` are the values of the parameters in the text: `$most` stands for `params["most"]`,

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from millpond.engine.admission.cast_rows import (
     CORRUPT,
+    MOST_ROW_BYTES,
     REFUSED,
     FirstReasons,
     cast_columns,
@@ -33,8 +34,6 @@ from millpond.model.schema import Schema
 
 _DAY = 86_400_000_000
 _MOST_DAYS = time.END // _DAY + 1
-#: The most bytes a row may have as it is given, in Arrow's form.
-MOST_ROW_BYTES = 16_777_216
 
 
 @dataclass(frozen=True)

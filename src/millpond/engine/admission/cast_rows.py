@@ -24,6 +24,8 @@ from millpond.errors import MillpondError
 from millpond.model.casts import try_cast_text
 from millpond.model.schema import Field, Schema, parts_of
 
+#: The most bytes a row may have as it is given, in Arrow's form.
+MOST_ROW_BYTES = 16_777_216
 #: A column a reader may add: the text of a row it could not split into columns.
 CORRUPT = "__corrupt"
 #: Another: why a row can be no element, in the reader's words; NULL for all other rows.

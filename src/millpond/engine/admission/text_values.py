@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.cast_rows import CORRUPT
+from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import find_lone_surrogate
 
@@ -37,10 +38,12 @@ def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
     columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
     corrupt: list[str | None] = []
     for line in lines:
-        try:
-            row: Any = {} if line is None else json.loads(line, parse_float=number)
-        except (ValueError, RecursionError):  # not JSON, or a number of thousands of digits
-            row = None
+        row: Any = None
+        # A row that is too large will be rejected: it need not be read, which takes seconds.
+        if line is None or len(line) <= MOST_ROW_BYTES:
+            # Not JSON, or a number of thousands of digits.
+            with suppress(ValueError, RecursionError):
+                row = {} if line is None else json.loads(line, parse_float=number)
         good = isinstance(row, dict) and (
             line is None
             or "\\u" not in line

@@ -184,6 +184,22 @@ class ScalarEvaluator:
                 hint="Guard the expression, for example with CASE, TRY_CAST or NULLIF.",
             ) from error
 
+    def select_from(self, table: pa.Table, select: str) -> pa.Table:
+        """Answer a SELECT of Millpond's own over `rows_under_test`, which calls no functions of
+        users.
+
+        Raises:
+            MillpondError: POND-404 when it cannot be evaluated.
+        """
+        try:
+            return self._ask(table, "NULL", select)
+        except duckdb.Error as error:
+            raise MillpondError(
+                "POND-404",
+                "the query could not be evaluated",
+                detail=str(error).split("\n", 1)[0].strip(),
+            ) from error
+
     def _ask(self, table: pa.Table, sql: str, select: str) -> pa.Table:
         """Answer `select` over the rows; `sql` is the part of it that a user wrote."""
         if can_expand(sql):

@@ -27,7 +27,7 @@ from millpond.engine.scalars.user_functions import (
     functions,
     took_too_long,
 )
-from millpond.engine.scalars.work import Work, current_work
+from millpond.engine.scalars.work import Work, current_work, hold_memory
 from millpond.errors import MillpondError
 from millpond.planner.resolve.user_functions import create_in
 
@@ -209,6 +209,7 @@ def read_answer(connection: duckdb.DuckDBPyConnection, sql: str, limits: Limits)
             batches.append(batch)
             rows += batch.num_rows
             size += batch.nbytes
+            hold_memory(batch.nbytes)
             if rows > limits.rows:
                 break
             if size > limits.memory:

@@ -24,15 +24,27 @@ class Work:
     Attributes:
         seconds: How long it may take; None: no limit but those of its parts.
         has_client: Whether the client that asked is still there.
+        held: How many bytes its answers have so far.
     """
 
-    def __init__(self, seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        seconds: float | None = None,
+        check_memory: Callable[[int, int], None] = lambda held, more: None,
+    ) -> None:
         self._lock = threading.Lock()
         self._wakes: dict[object, Callable[[], None]] = {}
         self._until = math.inf
         self.seconds: float | None = None
         self.has_client = True
+        self.held = 0
+        self._check_memory = check_memory
         self.limit(seconds)
+
+    def hold(self, size: int) -> None:
+        """Count more bytes of an answer. Raises what `check_memory` raises of the sum and these."""
+        self.held += size
+        self._check_memory(self.held, size)
 
     def limit(self, seconds: float | None) -> None:
         """Allow so many seconds from now on; None: no limit."""
@@ -112,6 +124,17 @@ def check_work() -> None:
     work = _current.get()
     if work is not None:
         work.check()
+
+
+def hold_memory(size: int) -> None:
+    """Count so many bytes of an answer for the request this thread works for, if there is one.
+
+    Raises:
+        MillpondError: SERVE-715, the answers of all requests are too large together.
+    """
+    work = _current.get()
+    if work is not None:
+        work.hold(size)
 
 
 def wait_for(

@@ -23,7 +23,11 @@ from millpond.cql.tree.recursion import with_room
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
 from millpond.model.schema import Field, Schema, canonical_type
-from millpond.planner.aggregates import find_aggregates, find_approximations
+from millpond.planner.aggregates import (
+    find_aggregates,
+    find_approximations,
+    find_grouped_aggregates,
+)
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.bind.preference import (
     BoundPreference,
@@ -138,6 +142,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         functions=tuple(sorted(f.name for f in called.values())),
         views=tuple(sorted(view.name for view in views.values())),
         aggregates=find_aggregates(body, resolver.leaves, resolver.scopes),
+        grouped=find_grouped_aggregates(body, resolver.leaves, resolver.scopes),
         approximations=find_approximations(body),
         estimates=estimates,
         preference=preference,

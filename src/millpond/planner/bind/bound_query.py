@@ -18,7 +18,7 @@ from sqlglot import exp
 from millpond.catalog.objects import SummaryDef
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
-from millpond.planner.aggregates import ColumnAggregate
+from millpond.planner.aggregates import ColumnAggregate, GroupedAggregates
 from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.planner.joins import JoinShape, write_joined_sql
 from millpond.planner.residual import with_literals, write_canonical_cql, write_residual_sql
@@ -149,6 +149,7 @@ class BoundQuery:
             is only a projection: (column, output name) pairs. None otherwise.
         aggregates: For a query whose columns are plain aggregates of one stream's elements, the
             calls in order. None otherwise.
+        grouped: The same for a query whose columns are aggregates by group, and keys.
         approximations: The columns that are values of `approx_…` functions: their places in the
             answer and their functions.
         output: The answer's columns; names are distinct, types are DuckDB's names.
@@ -179,6 +180,7 @@ class BoundQuery:
     functions: tuple[str, ...] = ()
     views: tuple[str, ...] = ()
     aggregates: tuple[ColumnAggregate, ...] | None = None
+    grouped: GroupedAggregates | None = None
     approximations: tuple[tuple[int, str], ...] = ()
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None

@@ -280,6 +280,7 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
         functions=bound.functions,
         views=bound.views,
         aggregates=bound.aggregates,
+        grouped=bound.grouped,
         approximations=bound.approximations,
         estimates=bound.estimates,
         preference=bound.preference,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from sqlglot import exp
@@ -317,10 +318,10 @@ def strip_qualifiers(predicate: exp.Expr) -> exp.Expr:
     return copied
 
 
-def is_more_than_a_projection(select: exp.Select) -> bool:
-    """Whether a SELECT has clauses that do more than choose rows and columns."""
+def is_more_than_a_projection(select: exp.Select, known: Collection[str] = ()) -> bool:
+    """Whether a SELECT has clauses, besides `known`, that do more than choose rows and columns."""
     return any(
-        select.args.get(clause)
+        select.args.get(clause) and clause not in known
         for clause in (
             "with_",
             "group",

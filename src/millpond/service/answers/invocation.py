@@ -35,6 +35,7 @@ from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
+from millpond.service.answers.grouped_aggregates import SegmentGroups
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
@@ -87,6 +88,7 @@ class Invoker:
         self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
         self.totals = KeptTotals(store)
         self._aggregates = SegmentAggregates(self.totals)
+        self._groups = SegmentGroups(self.totals)
         self._reduced = ReducedAnswers(self.files)
         #: How far a query is reduced that tolerates it: as it was registered, or more for now.
         self.choose_reduction: Callable[[PreparedQuery], Reduction] = lambda query: query.reduction
@@ -166,6 +168,10 @@ class Invoker:
         slices: dict[str, pa.Table] = {}
         if query.bound.aggregates is not None:
             return self._aggregate(version, query, streams[0], instant)
+        if query.bound.grouped is not None:
+            merged = self._aggregate_groups(version, query, streams[0], instant)
+            if merged is not None:
+                return merged
         losses, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
@@ -225,6 +231,20 @@ class Invoker:
         losses = self._find_loss(version, query, 0, stream, (), at)
         view_of = self._view_maker(version, query, 0, stream)
         return self._aggregates.answer(query, version, stream, at, view_of), losses
+
+    def _aggregate_groups(
+        self, version: Version, query: PreparedQuery, stream: StreamDef, at: int
+    ) -> tuple[pa.Table, tuple[Loss, ...]] | None:
+        """Compute the answer of a query by group from totals; None: it is computed from rows."""
+        losses = self._find_loss(version, query, 0, stream, (), at)
+        view_of = self._view_maker(version, query, 0, stream)
+        table = self._groups.answer(query, version, stream, at, view_of)
+        if table is None:
+            return None
+        limits = query.limits.cap(self._ceilings)
+        if table.num_rows > limits.rows:
+            raise too_many_rows_error(limits)
+        return narrow_integers(table), losses
 
     def _answer_from_cache(
         self,

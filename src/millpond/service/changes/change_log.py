@@ -91,6 +91,21 @@ class ChangeReader:
         """What a feed reads the changes of many queries by."""
         return SharedPages(self._store, self._log.incarnation)
 
+    def list_news(
+        self, version: Version, pages: SharedPages, shared_id: int
+    ) -> list[tuple[int, list[int]]]:
+        """The segments of a shared log that a feed is not done with; see `SharedPages.list_news`.
+
+        Raises:
+            MillpondError: STORE-602 for a corrupt segment.
+        """
+        try:
+            return pages.list_news(version, shared_id)
+        except MillpondError as error:
+            if error.code == "STORE-602":
+                self._events.file_damaged(error)
+            raise
+
     def read_shared(
         self,
         version: Version,

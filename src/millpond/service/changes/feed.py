@@ -40,7 +40,12 @@ from millpond.service.changes.feed_cursor import (
     write_feed_cursor,
 )
 from millpond.service.changes.feed_event import FeedEvent
-from millpond.service.changes.feed_member import CursorWriter, Member, find_places
+from millpond.service.changes.feed_member import (
+    CursorWriter,
+    Member,
+    find_places,
+    group_by_streams,
+)
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection, state_of
 from millpond.service.results import Answer, Changes
 from millpond.state.epoch_log import EpochLog
@@ -153,7 +158,13 @@ class Feed:
             self._ids = [query.id for query in found]
         self._events: list[FeedEvent] = []
         self._streams: object = None
+        #: The members in order; those of them with a log of their own; and by each shared log those
+        #: in it, by their own logs.
         self._ordered: list[Member] | None = None
+        self._apart: list[Member] = []
+        self._sharing: dict[int, dict[int, Member]] = {}
+        #: The members in order when all of them were last looked at for changes.
+        self._looked_at: object = None
         self._has_trouble = True
         self._shared = feeds.reader.open_shared_pages()
         self._update_members()
@@ -181,8 +192,8 @@ class Feed:
         events += self._give(found, limit)
         if found.is_all and len(found.row) <= limit:
             for member in self._members.values():
-                if not member.is_inside or member.complete > member.given:
-                    member.given = max(member.given, member.complete)
+                if member.complete > member.given:
+                    member.given = member.complete
                     member.is_inside = False
             cursor = self.cursor
             if cursor != self._marked:
@@ -398,7 +409,18 @@ class Feed:
         """The members that have a change log, by the streams they read and their logs' ids."""
         if self._ordered is None:
             held = [m for m in self._members.values() if m.log is not None]
-            self._ordered = sorted(held, key=lambda m: (m.streams, m.log.id if m.log else 0))
+            self._ordered = sorted(held, key=_place_of)
+            self._apart, self._sharing = [], {}
+            version = self._feeds.log.version
+            for member in self._ordered:
+                assert member.log is not None
+                id = member.log.shared_log
+                if id is None:
+                    self._apart.append(member)
+                    continue
+                self._sharing.setdefault(id, {})[member.log.id] = member
+                begin = version.own_clock(member.log.id).position
+                member.complete = max(member.complete, begin)
         return self._ordered
 
     # -- changes -------------------------------------------------------------------------------
@@ -406,32 +428,40 @@ class Feed:
     def _complete(self) -> None:
         """Note how far the changes of each member are complete, before any change is read."""
         advancer, version = self._feeds.advancer, self._feeds.log.version
-        shared: dict[int, int] = {}
-        for member in self._in_order():
+        self._in_order()
+        for member in self._apart:
             assert member.log is not None
-            if member.log.id not in version.streams:
-                continue
-            id = member.log.shared_log
-            if id is None:
-                found = advancer.complete_upto(version, member.log)
-            elif id in version.streams:
-                if id not in shared:
-                    shared[id] = advancer.complete_upto(version, version.streams[id])
-                found = max(shared[id], version.own_clock(member.log.id).position)
-            else:
-                continue  # its log goes to another one by now
-            member.complete = max(member.complete, found)
+            if member.log.id in version.streams:
+                member.complete = max(member.complete, advancer.complete_upto(version, member.log))
+        for id, sharing in self._sharing.items():
+            shared = version.streams.get(id)
+            if shared is None:
+                continue  # its logs go to another one by now
+            found = advancer.complete_upto(version, shared)
+            for member in sharing.values():
+                if member.complete < found:
+                    member.complete = found
 
     def _in_behind(self, version: Version) -> list[Member]:
-        """The members that have changes behind their places."""
-        states = version.states
-        return [
-            m
-            for m in self._in_order()
-            if m.log is not None
-            and (state := states.get(m.log.id)) is not None
-            and state.clock.next_seq > m.number
-        ]
+        """The members that have changes behind their places.
+
+        Once all were looked at, those in shared logs are found by what is new there.
+        """
+        everyone = self._in_order()
+        if version.streams is not self._streams or self._looked_at is not self._ordered:
+            self._looked_at = self._ordered if version.streams is self._streams else None
+            return [m for m in everyone if _is_behind(version, m)]
+        found = [m for m in self._apart if _is_behind(version, m)]
+        for id, sharing in self._sharing.items():
+            news: dict[int, Member] = {}
+            for segment_id, logs in self._feeds.reader.list_news(version, self._shared, id):
+                own = [sharing[log] for log in logs if log in sharing]
+                here = [m for m in own if _is_behind(version, m)]
+                news.update((m.query.id, m) for m in here)
+                if not here:
+                    self._shared.finish(segment_id)
+            found += news.values()
+        return sorted(found, key=_place_of)
 
     def _find_changes(self, limit: int) -> _Found:
         """Read the changes that are there behind the members' places, and put them in order."""
@@ -508,7 +538,8 @@ class Feed:
             cursor = writer.write(member, stamp, number)
             events.append(_make_event(member, changes, row, cursor))
             member.number = number
-        writer.settle(member, stamp)
+        if count < len(found.row) or not found.is_all:
+            writer.settle(member, stamp)  # else a mark says more
         return events
 
     def _find_places(self) -> Places:
@@ -522,15 +553,12 @@ class Feed:
     def _progress(self) -> list[dict[str, Any]]:
         """Up to which instant the changes are complete, by the streams the queries read."""
         version = self._feeds.log.version
-        groups: dict[Streams, list[Member]] = defaultdict(list)
-        for member in self._in_order():
-            if member.state == "active":
-                groups[member.streams].append(member)
+        groups = group_by_streams([m for m in self._in_order() if m.state == "active"])
         return [
             {
                 "streams": [s.name for id in streams.ids if (s := version.streams.get(id))],
                 "queries": len(members),
-                "up_to": min(member.given for member in members),
+                "up_to": min([member.given for member in members]),
                 "awaits": self._find_awaited(version, streams),
             }
             for streams, members in groups.items()
@@ -551,6 +579,17 @@ class Feed:
         read = [version.streams[id] for id in ids if id in version.streams]
         for text in find_silences(read):
             self._events.append(FeedEvent("note", None, facts={"note": text}))
+
+
+def _place_of(member: Member) -> tuple[Streams, int]:
+    """The member's place among all: by the streams it reads and its log's id."""
+    return member.streams, member.log.id if member.log else 0
+
+
+def _is_behind(version: Version, member: Member) -> bool:
+    """Whether a member has changes behind its place."""
+    state = None if member.log is None else version.states.get(member.log.id)
+    return state is not None and state.clock.next_seq > member.number
 
 
 def _make_event(member: Member, changes: Changes, row: int, cursor: str) -> FeedEvent:

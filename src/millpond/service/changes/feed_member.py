@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.service.changes.feed_cursor import (
     BEFORE_ALL,
@@ -41,18 +43,26 @@ class Member:
     complete: int = BEFORE_ALL
 
 
+def group_by_streams(members: Sequence[Member]) -> dict[Streams, Sequence[Member]]:
+    """The members by the streams they read; the members are in order, so groups lie together."""
+    if members and members[0].streams == members[-1].streams:
+        return {members[0].streams: members}
+    found: dict[Streams, list[Member]] = defaultdict(list)
+    for member in members:
+        found[member.streams].append(member)
+    return {**found}
+
+
 def find_places(members: Iterable[Member]) -> Places:
     """How far each member was given, as a cursor says it; the members are in order."""
-    places: dict[Streams, list[Run]] = defaultdict(list)
-    for member in members:
-        assert member.log is not None
-        runs = places[member.streams]
-        if member.is_inside:
-            runs.append(Run(member.log.id, None, member.number))
-        elif runs and runs[-1].upto == member.given:
-            runs[-1] = Run(member.log.id, member.given)
-        else:
-            runs.append(Run(member.log.id, member.given))
+    places: dict[Streams, list[Run]] = {}
+    for streams, group in group_by_streams(list(members)).items():
+        runs = places[streams] = []
+        for _, last, given, _, number in _find_spans(group, by_complete=False):
+            if number is not None:
+                runs.append(Run(last, None, number))
+            else:
+                runs.append(Run(last, given))
     return places
 
 
@@ -67,9 +77,7 @@ class CursorWriter:
     def __init__(self, incarnation: str, members: Sequence[Member]) -> None:
         self._head = f"{incarnation}.feed"
         self._members = members
-        self._groups: dict[Streams, list[Member]] = defaultdict(list)
-        for member in members:
-            self._groups[member.streams].append(member)
+        self._groups = group_by_streams(members)
         self._order = list(self._groups)
         self._texts: dict[tuple[Streams, int], str] = {}
         self._spans = {streams: _find_spans(group) for streams, group in self._groups.items()}
@@ -130,15 +138,29 @@ class CursorWriter:
                 member.given, member.is_inside = given, False
 
 
-def _find_spans(members: Sequence[Member]) -> list[tuple[int, int, int, int, int | None]]:
-    """Neighbours with equal places together: first and last log, given, complete, number."""
-    spans: list[tuple[int, int, int, int, int | None]] = []
-    for member in members:
-        assert member.log is not None
-        id, place = member.log.id, (member.given, member.complete)
-        number = member.number if member.is_inside else None
-        if spans and number is None and spans[-1][2:] == (*place, None):
-            spans[-1] = (spans[-1][0], id, *spans[-1][2:])
-        else:
-            spans.append((id, id, *place, number))
+def _find_spans(
+    members: Sequence[Member], by_complete: bool = True
+) -> list[tuple[int, int, int, int, int | None]]:
+    """Neighbours with equal places together: first and last log, given, complete, number.
+
+    A member that was given some changes of an instant is by itself. With `by_complete` neighbours
+    are complete up to the same instant, too.
+    """
+    count = len(members)
+    given = np.fromiter((m.given for m in members), np.int64, count)
+    inside = np.fromiter((m.is_inside for m in members), bool, count)
+    begins = np.ones(count, bool)
+    begins[1:] = (np.diff(given) != 0) | inside[1:] | inside[:-1]
+    if by_complete:
+        complete = np.fromiter((m.complete for m in members), np.int64, count)
+        begins[1:] |= np.diff(complete) != 0
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], count) - 1
+    spans = []
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        first, last = members[start], members[end]
+        assert first.log is not None
+        assert last.log is not None
+        number = first.number if first.is_inside else None
+        spans.append((first.log.id, last.log.id, first.given, first.complete, number))
     return spans

@@ -24,6 +24,8 @@ from millpond.state.version import SegmentRef, Version
 
 Ints = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
+#: Segments of which a feed remembers that it is done with them, before it forgets the gone ones.
+_MOST_REMEMBERED = 1_000
 
 
 class SharedPages:
@@ -37,10 +39,38 @@ class SharedPages:
         self._store = store
         self._incarnation = incarnation
         self._done: set[int] = set()
+        #: Of the segments that are not done: the ids of the logs in each.
+        self._logs: dict[int, list[int]] = {}
 
     def forget(self) -> None:
         """Look at all segments again: other members came, or their places are others."""
         self._done.clear()
+
+    def finish(self, segment_id: int) -> None:
+        """Do not look at a segment again: the members have read what is theirs in it."""
+        self._done.add(segment_id)
+        self._logs.pop(segment_id, None)
+
+    def list_news(self, version: Version, shared_id: int) -> list[tuple[int, list[int]]]:
+        """The segments that are not done, each with the ids of the logs in it.
+
+        Raises:
+            MillpondError: STORE-602 for a corrupt segment.
+        """
+        found = []
+        if len(self._done) > _MOST_REMEMBERED:  # those that were merged away are forgotten
+            self._done = {id for id in self._done if version.segment(id) is not None}
+            self._logs = {id: own for id, own in self._logs.items() if version.segment(id)}
+        for segment in version.segments(shared_id):
+            if segment.id in self._done:
+                continue
+            logs = self._logs.get(segment.id)
+            if logs is None:
+                table = open_segment(self._store / segment.path, segment.checksum)
+                logs = np.unique(get_column(table, LOG).to_numpy()).tolist()
+                self._logs[segment.id] = logs
+            found.append((segment.id, logs))
+        return found
 
     def read(
         self,
@@ -111,7 +141,7 @@ class SharedPages:
             table, own, number = self._search(segment, logs, places)
             if not len(own):
                 # What the members that have news have read, the others have too, or have not got.
-                self._done.add(segment.id)
+                self.finish(segment.id)
                 continue
             owners.append(own)
             numbers.append(number)

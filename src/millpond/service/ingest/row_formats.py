@@ -20,6 +20,8 @@ from millpond.service.ingest.arrow_streams import read_arrow
 
 #: The most rows, and values, of a push that is sent as text or as an Arrow stream.
 MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
+#: The most columns that the first line of CSV may name.
+MOST_COLUMNS = 10_000
 #: The most bytes of an Arrow stream once it is unpacked, if the stream itself does not have more.
 LARGEST_UNPACKED = 67_108_864
 
@@ -81,6 +83,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
         case "ndjson":
             return _read_ndjson(data, schema)
         case "csv":
+            _check_width(data, lines)
             return _read_csv(data, schema)
         case "arrow":
             try:
@@ -106,6 +109,23 @@ def _check_count(rows: int, columns: int) -> None:
             detail=f"A push has at most {MOST_ROWS:,} rows and {MOST_VALUES:,} values.",
             hint="Send them in parts; each part has its own Idempotency-Key.",
         )
+
+
+def _check_width(data: bytes, lines: int) -> None:
+    """Refuse CSV whose first line names too many columns; all of them would be read.
+
+    Raises:
+        MillpondError: DATA-501.
+    """
+    columns = data.count(b",", 0, data.find(b"\n") + 1 or len(data)) + 1
+    if columns > MOST_COLUMNS:
+        raise MillpondError(
+            "DATA-501",
+            f"the CSV has {columns:,} columns",
+            detail=f"It may have {MOST_COLUMNS:,}.",
+            hint="Send the columns of the stream alone.",
+        )
+    _check_count(lines, columns)
 
 
 def unknown_format_error(format: str) -> MillpondError:

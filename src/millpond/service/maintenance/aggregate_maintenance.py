@@ -38,7 +38,9 @@ def list_measured(
     """
     bound = registrar.bind_or_suspend(query)
     leaves = version.leaves(query.id)
-    if bound is None or bound.aggregates is None or len(leaves) != 1:
+    if bound is None or len(leaves) != 1:
+        return None
+    if bound.aggregates is None and bound.grouped is None:
         return None
     (leaf,), (ref,) = bound.streams, leaves
     stream = version.find(leaf.stream)
@@ -46,6 +48,10 @@ def list_measured(
         return None
     if ref.slot is None and leaf.shapes:
         return None
+    if bound.grouped is not None:
+        grouped = Measured(ref.slot, None, bound.grouped.grouped.write())
+        return ref.stream_id, frozenset([grouped])
+    assert bound.aggregates is not None
     measured = {
         Measured(ref.slot, each.column, each.sketch) for each in list_asked(bound.aggregates)
     }

@@ -105,7 +105,7 @@ class Explainer:
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
-        if bound.aggregates is not None and level == Level.RUNTIME:
+        if (bound.aggregates or bound.grouped) is not None and level == Level.RUNTIME:
             facts["aggregates"] = describe_totals(components, version, definition, bound)
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, self._describe_matcher, **facts)

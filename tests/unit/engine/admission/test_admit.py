@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.admit import MOST_ROW_BYTES, Admission, AdmittedRows, admit
-from millpond.engine.admission.cast_rows import CORRUPT
+from millpond.engine.admission.admit import Admission, AdmittedRows, admit
+from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING

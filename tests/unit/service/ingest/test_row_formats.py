@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.cast_rows import CORRUPT
+from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
-from millpond.service.ingest.row_formats import MOST_ROWS, from_rows, from_text
+from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_rows, from_text
 
 SCHEMA = Schema((Field("a", "INTEGER"), Field("s", "VARCHAR")))
 
@@ -178,3 +178,23 @@ def test_more_rows_than_can_be_judged_at_once_are_refused(line: str, format: str
 def test_what_cannot_be_read_at_all_is_refused(data: bytes, format: str) -> None:
     with pytest.raises(MillpondError, match="DATA-501"):
         from_text(data, format, SCHEMA)
+
+
+def test_a_row_that_is_too_large_is_not_read() -> None:
+    large = '{"a": 1, "t": "' + "x" * MOST_ROW_BYTES + '"}'
+    table = from_text(f'{large}\n{{"a": 2}}\n'.encode(), "ndjson", SCHEMA)
+    assert table["a"].to_pylist() == [None, "2"]
+    assert table[CORRUPT].to_pylist() == [large, None]
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(MOST_COLUMNS + 1, 1), (1_000, 10_001)])
+def test_csv_that_is_too_wide_is_refused_before_it_is_read(columns: int, rows: int) -> None:
+    data = b"a" + b"," * (columns - 1) + b"\n" + b"\n" * rows
+    with pytest.raises(MillpondError, match="DATA-501") as refused:
+        from_text(data, "csv", SCHEMA)
+    assert "10,0" in refused.value.primary
+
+
+def test_csv_may_have_more_columns_than_the_stream() -> None:
+    data = b"a" + b"".join(b",c%d" % n for n in range(999)) + b"\n1" + b"," * 999 + b"\n"
+    assert from_text(data, "csv", SCHEMA)["a"].to_pylist() == ["1"]
