@@ -214,7 +214,7 @@ class Components:
             self.registrar,
             self.sequencer,
             self.relations_state,
-            self.invoker.present_of,
+            self.invoker.present,
             StreamObserver(self.invoker.files),
             settings.get("changes"),
         )
@@ -476,7 +476,7 @@ class Components:
             MillpondError: as `Inputs.wait`.
         """
         self.pushed.wait_for_stated()
-        return self.invoker.current_instant()
+        return self.invoker.present.read()
 
     # -- answers -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ counted), the function whose sketch it is (NULL: totals), and the packed totals
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.state.arrow_file import forget, open_arrow, write_arrow
+from millpond.state.arrow_file import corrupt_file_error, forget, open_arrow, write_arrow
 from millpond.state.version import Version
 from millpond.synopses.blocked_totals import BlockedTotals
 from millpond.synopses.group_totals import Grouped, GroupTotals
@@ -105,16 +105,19 @@ def read_totals(path: Path) -> dict[Measured, Kept]:
     sketches = table["sketch"].to_pylist() if has_sketches else [None] * len(slots)
     for slot, column, sketch, packed in zip(slots, columns, sketches, table["totals"], strict=True):
         numbers = np.frombuffer(packed.as_buffer(), np.int64)
-        entries[Measured(slot, column, sketch)] = _unpack(sketch, numbers)
+        unpack = _find_unpack(sketch)
+        if unpack is None:
+            raise corrupt_file_error(path, f'It has what this version does not know: "{sketch}".')
+        entries[Measured(slot, column, sketch)] = unpack(numbers)
     return entries
 
 
-def _unpack(sketch: str | None, packed: npt.NDArray[np.int64]) -> Kept:
+def _find_unpack(sketch: str | None) -> Callable[[npt.NDArray[np.int64]], Kept] | None:
     if sketch is None:
-        return BlockedTotals.unpack(packed)
+        return BlockedTotals.unpack
     if Grouped.read(sketch) is not None:
-        return GroupTotals.unpack(packed)
-    return SKETCHES[sketch].unpack(packed)
+        return GroupTotals.unpack
+    return SKETCHES[sketch].unpack if sketch in SKETCHES else None
 
 
 def checksum_of_name(name: str) -> str | None:

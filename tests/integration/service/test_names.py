@@ -108,6 +108,7 @@ def test_owners_tags_comments_and_keys_are_lines(pond: Pond, name: str) -> None:
 
 def test_a_comment_may_have_several_lines(pond: Pond) -> None:
     pond.query("q").alter(comment="one\n\ttwo")
+    assert pond.query("q").definition.options["comment"] == "one\n\ttwo"
     refused(lambda: pond.query("q").alter(comment="\x1b[2J"), "CQL-214")
 
 

@@ -64,3 +64,10 @@ def test_opening_removes_files_of_segments_that_are_gone(store: Path) -> None:
         assert [str(p) for p in opened.problems if "notes.txt" in str(p)]
     assert not list((store / "aggregates").iterdir())
     assert list((store / "set_aside").rglob("notes.txt"))
+
+
+def test_a_sketch_of_a_later_version_is_made_again(store: Path) -> None:
+    entries = {Measured(3, "a", "approx_other"): block_rows(None, 3)}
+    path, _ = write_totals(new_path(store, "aggregates"), SEGMENT, entries)
+    with pytest.raises(MillpondError, match="STORE-602"):
+        read_totals(path)

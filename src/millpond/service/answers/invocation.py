@@ -29,7 +29,7 @@ from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
-from millpond.model.time import BEGINNING, format_instant
+from millpond.model.time import format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
@@ -40,12 +40,13 @@ from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.partial.partial_answers import PartialAnswers
+from millpond.service.answers.present import Present
 from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
 from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.events import Events, FollowerNeeds
-from millpond.service.ingest.floors import ClockReading, FloorsInFlight
+from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
@@ -80,6 +81,7 @@ class Invoker:
         self._residual = residual
         self._intake = intake
         self._followers = followers
+        self.present = Present(log, floors, relations, followers)
         self._events = events
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
@@ -122,7 +124,7 @@ class Invoker:
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
-            now = self._now(version, query.bound, streams, reading)
+            now = self.present.now_of(version, query.bound, streams, reading)
             instant = now if at is None else at
             if place is not None:
                 instant = place.at
@@ -266,11 +268,6 @@ class Invoker:
                 self.answer_cache.keep(kept, query, inputs, instant, found, seconds)
         return found
 
-    def current_instant(self) -> int:
-        """The pond's present: what a relation update without AT is stamped with."""
-        reading = self._floors.capture()
-        return _find_present(self._log.version, reading)
-
     def _read_stored_join(
         self,
         version: Version,
@@ -358,46 +355,6 @@ class Invoker:
             slot = None  # dropped since the query was prepared: newer matches leave it out
         return lambda ref: LeafView(self.files, version, ref, stream.schema, factors, slot, sample)
 
-    def _now(
-        self,
-        version: Version,
-        bound: BoundQuery,
-        streams: Sequence[StreamDef],
-        reading: ClockReading,
-    ) -> int:
-        """NOW: the greatest timestamp committed on the application-time streams, or the clock.
-
-        Before their first element nothing has happened yet: the beginning of time. A derived stream
-        counts as those it is derived from. Without any stream NOW is the pond's present.
-        """
-        if not streams:
-            return self.present_of(version, bound, reading)
-        sources = [s for stream in streams for s in self._followers.sources_of(version, stream)]
-        on_application_time = [s for s in sources if not s.on_system_time]
-        if not on_application_time:
-            return reading.now
-        highs = [version.clock(s.id).high for s in on_application_time]
-        return max((h for h in highs if h is not None), default=BEGINNING)
-
-    def present_of(self, version: Version, bound: BoundQuery, reading: ClockReading) -> int:
-        """NOW of a query that reads no stream: the pond's present.
-
-        That is the clock where a stream is on system time. Elsewhere, before anything was committed
-        on a stream, it is the last instant at which the query's relations changed.
-        """
-        if any(s.timestamp_by is None for s in version.streams.values() if s.derived is None):
-            return reading.now
-        present = _find_present(version, reading)
-        if present > BEGINNING:
-            return present
-        relations = [version.find(leaf.relation) for leaf in bound.relations]
-        change_instants = [
-            self._relations.read_rows(version, relation).latest
-            for relation in relations
-            if isinstance(relation, RelationDef)
-        ]
-        return max([BEGINNING, *change_instants])
-
     def _find_loss(
         self,
         version: Version,
@@ -426,19 +383,6 @@ class Invoker:
             if leaf.after_shape is not None:
                 slot = None  # the window counts elements that do not match, too
         return self.losses.find(version, stream, low, high, slot)
-
-
-def _find_present(version: Version, reading: ClockReading) -> int:
-    """The pond's present: the greatest timestamp if all streams are on application time, or the
-    clock; the beginning of time while no stream has had an element."""
-    # What is derived follows from the others, sooner or later: it has no present of its own.
-    streams = [s for s in version.streams.values() if s.derived is None]
-    highs = [h for s in streams if (h := version.clock(s.id).high) is not None]
-    if not highs:
-        return BEGINNING
-    if any(s.timestamp_by is None for s in streams):
-        return reading.now
-    return max(highs)
 
 
 def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:

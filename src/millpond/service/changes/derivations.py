@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.engine.dataflow.dataflow import to_millpond_error
@@ -21,6 +21,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.dataflow.shared_log import Shape, plan_shared_log, strip_predicates
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
 from millpond.service.changes.looks import columns_of_part, make_look, step_length
@@ -49,7 +50,7 @@ class Derivations:
         registrar: Registrar,
         sequencer: Sequencer,
         relations: Relations,
-        present: Callable[[Version, BoundQuery, ClockReading], int],
+        present: Present,
         statistics: StreamObserver,
         settings: ChangeSettings | None = None,
     ) -> None:
@@ -57,7 +58,7 @@ class Derivations:
         self._registrar = registrar
         self._sequencer = sequencer
         self._relations = relations
-        self._present_of = present
+        self._present = present
         self._statistics = statistics
         self._settings = settings or ChangeSettings()
         #: By sharing key, the keys of all known plans' nodes, each with how many plans have it.
@@ -331,7 +332,7 @@ class Derivations:
             streams = [stream_of(version, leaf) for leaf in bound.streams]
             least = min(self._sequencer.heartbeat(version, s, reading) for s in streams)
             return LAST if least >= END else least - 1
-        return self._present_of(version, bound, reading)
+        return self._present.of(version, bound, reading)
 
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
         """Whether a relation was told of an instant up to the position since it was last read."""

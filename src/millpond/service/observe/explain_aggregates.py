@@ -27,7 +27,7 @@ def describe_totals(
     high = version.clock(stream.id).high
     facts: dict[str, Any] = {}
     if high is not None:
-        now = components.invoker.current_instant() if stream.on_system_time else high
+        now = components.invoker.present.read() if stream.on_system_time else high
         whole, straddling = kept.cut(version, stream, *interval(leaf.window, now))
         facts["merged subtrees"] = len(whole)
         facts["segments at the window's edges"] = len(straddling)

@@ -118,6 +118,7 @@ def test_gone_is_the_end_at_once(pond: Pond, receiver: Receiver) -> None:
     push(pond, "s", (1, 1), (9, 2))
     advance(pond)
     wait_for(lambda: state(pond) == "dead: the receiver answered 410")
+    assert len(receiver.ids) == 1
 
 
 def test_an_inactive_sink_waits_and_a_pond_closes_while_one_hangs(
