@@ -22,21 +22,30 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
     """
     needed: dict[int, tuple[str, ...]] = {}
     for number, select in enumerate(tree.find_all(exp.Select)):
-        clause = select.args.get("from_")
         joins = select.args.get("joins") or []
-        tables = [clause.this, *(join.this for join in joins)] if clause is not None else []
+        tables = _items(select)
         names = [t.name.lower() if isinstance(t, exp.Table) else "" for t in tables]
         for place, name in enumerate(names):
             relation = world.relations.get(name)
             if relation is None or not relation.definition.non_retroactive:
                 continue
             join = joins[place - 1] if place else None
-            optional = join is not None and join.side == "LEFT"
+            optional = join is not None and (join.side == "LEFT" or join.kind in ("SEMI", "ANTI"))
             stamps = []
             for other, beside in enumerate(names[:place] if optional else names):
                 if beside.removesuffix("$rejects") in world.streams:
                     stamps.append(f"at_{number}_{other}")
                     needed[id(tables[other])] = (stamps[-1],)
+            around = select.find_ancestor(exp.Select)
+            while not stamps and around is not None:
+                # In a subquery: the elements of the row that it is evaluated for.
+                for other, table in enumerate(_items(around)):
+                    name = table.name.lower() if isinstance(table, exp.Table) else ""
+                    if name.removesuffix("$rejects") in world.streams:
+                        known = needed.get(id(table)) or (f"at_{number}_{place}_{other}",)
+                        needed[id(table)] = known
+                        stamps.append(known[0])
+                around = around.find_ancestor(exp.Select)
             if not stamps:
                 if any(o.name.lower() in world.streams for o in tree.find_all(exp.Table)):
                     raise ValueError("a non-retroactive relation without a stream beside it")
@@ -49,7 +58,8 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
                 join.on(condition, copy=False, dialect="duckdb")
             else:
                 select.where(condition, copy=False, dialect="duckdb")
-        extra = {t.alias_or_name: needed.get(id(t), ()) for t in tables}
+    for select in tree.find_all(exp.Select):
+        extra = {t.alias_or_name: needed.get(id(t), ()) for t in _items(select)}
         for star in [s for item in select.expressions for s in item.find_all(exp.Star)]:
             if isinstance(star.parent, exp.Count):
                 continue
@@ -58,6 +68,13 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
             if hidden:
                 star.set("except_", [exp.to_identifier(c) for c in hidden])
     return needed
+
+
+def _items(select: exp.Select) -> list[exp.Expr]:
+    """List the items of a SELECT's FROM clause."""
+    clause = select.args.get("from_")
+    joins = select.args.get("joins") or []
+    return [clause.this, *(join.this for join in joins)] if clause is not None else []
 
 
 def add_instants(schema: Schema, *names: str) -> Schema:

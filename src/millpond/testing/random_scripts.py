@@ -143,6 +143,9 @@ _ATTACHED = (
     "SELECT p.k, n.v FROM {one} AS p JOIN n ON n.k = p.k",
     "SELECT p.v, n.v AS u FROM {one} AS p LEFT JOIN n ON n.k = p.k AND n.v > p.v",
     "SELECT p.v, q.v AS u, n.v AS m FROM {one} AS p, {two} AS q, n WHERE p.k = q.k AND n.k = q.k",
+    "SELECT k, v FROM {one} AS p WHERE k NOT IN (SELECT n.k FROM n WHERE n.v >= p.v)",
+    "SELECT p.k, p.v FROM {one} AS p SEMI JOIN n ON n.k = p.k",
+    "SELECT k, (SELECT max(n.v) FROM n WHERE n.k = p.k) AS m FROM {one} AS p",
     "SELECT n.v, count(*) AS c FROM n, {one} AS p WHERE n.k = p.k GROUP BY n.v",
     "SELECT p.v, n.v AS u, r.v AS m FROM {one} AS p, n, r WHERE n.k = p.k AND r.k = p.k",
 )

@@ -82,11 +82,18 @@ def factor_template(shapes: Sequence[exp.Expr], schema: Schema) -> FactorTemplat
 
 
 def _conjuncts(shape: exp.Expr) -> list[exp.Expr]:
-    while isinstance(shape, exp.Paren):
-        shape = shape.this
-    if isinstance(shape, exp.And):
-        return [c for side in (shape.this, shape.expression) for c in _conjuncts(side)]
-    return [shape]
+    """The conjuncts in order; a thousand of them nest a thousand deep, so this does not recurse."""
+    found: list[exp.Expr] = []
+    waiting = [shape]
+    while waiting:
+        part = waiting.pop()
+        while isinstance(part, exp.Paren):
+            part = part.this
+        if isinstance(part, exp.And):
+            waiting += (part.expression, part.this)
+        else:
+            found.append(part)
+    return found
 
 
 def _read(conjunct: exp.Expression, reader: Reader) -> _Read:

@@ -18,9 +18,22 @@ from millpond.planner.dataflow.frame import Frame, Unsupported, project
 from millpond.planner.dataflow.from_clause import apply_ready, combine_frames, join_frames
 from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.joins import split_condition
+from millpond.planner.resolve.nrr_join import CONDITIONS
 from millpond.planner.resolve.pushdown import split_conjuncts
 
 _REASON = "a join with a non-retroactive relation of rows that come late or may be taken back"
+
+_OUTSIDE = "a non-retroactive relation in a subquery, attached to the row around it"
+
+
+def refuse_attached(select: exp.Select) -> None:
+    """Refuse a subquery whose relation is attached to the row it is evaluated for.
+
+    Raises:
+        Unsupported: there is such a relation.
+    """
+    if select.meta.get(CONDITIONS):
+        raise Unsupported(_OUTSIDE)
 
 
 def has_nrr(select: exp.Select, items: Items) -> bool:
@@ -41,6 +54,8 @@ def join_nrrs(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Fram
         Unsupported: rows may come late or be taken back, or a join is neither inner nor LEFT.
     """
     streams, relations = _sort_items(select, items, waiting)
+    if not streams:
+        raise Unsupported(_OUTSIDE)
     frame, order = apply_ready(streams[0].frame, waiting), [streams[0].place]
     for stream in streams[1:]:
         frame = apply_ready(join_frames(exp.Join(), frame, stream.frame, waiting), waiting)

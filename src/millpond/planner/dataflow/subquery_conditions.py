@@ -29,6 +29,7 @@ from millpond.planner.dataflow.from_clause import apply_ready, join_items
 from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.joins import Condition, antijoin, semijoin, split_condition
 from millpond.planner.dataflow.mark_join import Case, Cases, add_marks
+from millpond.planner.dataflow.nrr_join import refuse_attached
 from millpond.planner.dataflow.scalar_subqueries import replace_scalars
 from millpond.planner.resolve.placement import has_aggregate
 from millpond.planner.resolve.pushdown import split_where
@@ -194,6 +195,7 @@ class Subqueries:
 
     def _from(self, select: exp.Select) -> Frame:
         """Join the items of a SELECT's FROM clause, without its WHERE."""
+        refuse_attached(select)
         return join_items(select, self._items, [])
 
 

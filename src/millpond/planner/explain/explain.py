@@ -112,8 +112,9 @@ def _show_summaries(bound: BoundQuery) -> Iterator[str]:
     if bound.preference is not None and not isinstance(bound.partial, str):
         asked = sorted({e.estimate.summary.name for e in bound.preference.estimates})
         fade = f", faded by {bound.preference.fade:g}" if bound.preference.fade != 1 else ""
+        kind = f"a{'n' * (bound.partial.kind == 'aggregate')} {bound.partial.kind}"
         yield (
-            f"preference {bound.preference.order}: a {bound.partial.kind} in parts, by regions of"
+            f"preference {bound.preference.order}: {kind} in parts, by regions of"
             f" {', '.join(asked)}{fade}"
         )
     if bound.estimates:

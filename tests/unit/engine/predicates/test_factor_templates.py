@@ -9,7 +9,11 @@ import pytest
 from sqlglot import exp
 
 from millpond.cql.print.dialect import parse_query
-from millpond.engine.predicates.factor_templates import FactorTemplate, factor_template
+from millpond.engine.predicates.factor_templates import (
+    FactorTemplate,
+    _conjuncts,
+    factor_template,
+)
 from millpond.engine.predicates.factors import factorize
 from millpond.model.schema import Field, Schema
 
@@ -93,3 +97,10 @@ def test_a_shape_is_read_once_for_a_schema() -> None:
     assert factor_template((tree,), SCHEMA) is factor_template((tree,), SCHEMA)
     narrow = Schema((Field("i", "TINYINT"),))
     assert factor_template((tree,), narrow).fill({}) == factorize(tree, narrow)
+
+
+def test_a_thousand_conjuncts_need_no_stack() -> None:
+    shape: exp.Expr = exp.column("c0")
+    for number in range(1, 5_000):
+        shape = exp.And(this=shape, expression=exp.Paren(this=exp.column(f"c{number}")))
+    assert [c.name for c in _conjuncts(shape)] == [f"c{n}" for n in range(5_000)]
