@@ -299,7 +299,6 @@ class Registrar:
         prepared = {d.id: self._place(added, version, d) for d in altered}
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
-        unused = self._stems.find_unused_without(before)
         joins = added.change_joins(drop_uses=[d.id for d in altered])
 
         def change(now: Version) -> EpochChange:
@@ -323,6 +322,7 @@ class Registrar:
             )
 
         self._stems.use(after)
+        unused = self._stems.find_unused_without(before)
         try:
             self._log.commit(change)
         except BaseException:

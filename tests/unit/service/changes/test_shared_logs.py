@@ -213,3 +213,15 @@ def test_a_damaged_segment_is_found_and_named(tmp_path: Path) -> None:
     assert any(segment.path in line for part in report.parts for line in part.damage)
     with open_pond(tmp_path / "store") as pond, pytest.raises(MillpondError, match="STORE-602"):
         pond.query("q").fetch()
+
+
+def test_what_is_altered_and_stays_is_matched_and_followed_on(pond: Pond) -> None:
+    pond.register(SHAPES[2].format(k=1, v=0), "q", follow=True)
+    pond.query("q").alter(comment="a word")
+    version = pond._components.log.version
+    (leaf,) = version.leaves(pond.query("q").id)
+    assert leaf.slot is not None
+    assert version.slot(leaf.stream_id, leaf.slot) is not None
+    assert is_shared(pond, "q")
+    push(pond, (1, 1, 1), (2, 1, 2))
+    assert [row[-1] for row in pond.query("q").fetch().rows()] == [1]
