@@ -87,7 +87,9 @@ class Invoker:
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
         self.summaries = SummaryStates(store, self.files)
-        self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
+        self.partial = PartialAnswers(
+            log.incarnation, self.summaries, residual, self._finish_part, ceilings
+        )
         self.totals = KeptTotals(store)
         self._aggregates = SegmentAggregates(self.totals)
         self._groups = SegmentGroups(self.totals)
