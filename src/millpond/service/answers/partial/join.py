@@ -176,8 +176,8 @@ class JoinRun:
         )
         probed = self._take(zoned, region, elements)
         for left, right in _cross(probing[1], probed[1], len(regions)):
-            own, theirs = _use(probing[0], left), _use(probed[0], right)
-            first, second = (own, theirs) if other == 0 else (theirs, own)
+            sides = [_use(probing[0], left), _use(probed[0], right)]
+            first, second = sides if other == 0 else sides[::-1]
             yield Pairs((first[0], second[0]), (first[1], second[1]))
 
     def _take(self, leaf: int, region: Numbers, elements: Elements) -> tuple[pa.Table, Numbers]:

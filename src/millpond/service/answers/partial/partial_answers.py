@@ -20,7 +20,7 @@ from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
-from millpond.planner.bind.preference import PartialShape
+from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.answers.partial.cursor import Place, read_place
 from millpond.service.answers.partial.join import JoinRun
@@ -129,8 +129,22 @@ class PartialAnswers:
         share = seen / total if total else 1.0
         rows = table.num_rows / (made / total) if made and total else float(table.num_rows)
         if shape.kind == "aggregate":
-            table, rows = scale(table, shape.aggregates, seen, total), 1.0
+            rest = self._sum_rest(run, shape, query.bound.preference, seen)
+            matched = sum(part.num_rows for part in run.tables)
+            table = scale(table, shape.aggregates, seen, total, rest, matched)
+            rows = 1.0
         return table, Part(share, made, rows, seen >= total, None), made
+
+    @staticmethod
+    def _sum_rest(
+        run: SelectionRun, shape: PartialShape, preference: BoundPreference | None, seen: int
+    ) -> dict[int, float]:
+        """By SUM of the column that ranks, the sum over the elements that were not looked at."""
+        ranked = preference.attributes[0] if preference is not None else None
+        own = [
+            n for n, column in enumerate(shape.summed) if column is not None and column == ranked
+        ]
+        return dict.fromkeys(own, run.sum_rest(seen)) if own else {}
 
     # -- joins -------------------------------------------------------------------------------------
 
