@@ -41,10 +41,7 @@ def test_the_rest_of_a_sum_of_what_ranks_is_no_multiple_of_the_greatest_values(
 ) -> None:
     """Section 4.3: value × frequency, the greatest first; scaled by the share, the sum is twice
     what it is."""
-    pond.execute(
-        "CREATE STREAM s (ts TIMESTAMP, v INTEGER, w DOUBLE) TIMESTAMP BY ts;"
-        + SUMMARY
-    )
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER, w DOUBLE) TIMESTAMP BY ts;" + SUMMARY)
     random = np.random.default_rng(1)
     v = random.zipf(1.3, 4_000).clip(1, 500).astype(np.int32)
     ts = np.sort(random.integers(0, 60_000_000, len(v))).astype("datetime64[us]")
