@@ -94,7 +94,9 @@ class Invoker:
         self.answer_cache = AnswerCache()
         self.room = EvaluationRoom()
         self.summaries = SummaryStates(store, self.files)
-        self.partial = PartialAnswers(log.incarnation, self.summaries, residual, self._finish_part)
+        self.partial = PartialAnswers(
+            log.incarnation, self.summaries, residual, self._finish_part, ceilings
+        )
         self.totals = KeptTotals(store)
         self._aggregates = SegmentAggregates(self.totals)
         self._groups = SegmentGroups(self.totals)
