@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, get_args, get_origin
 
-import numpy as np
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.dependencies.models import Dependant
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from millpond.errors import MillpondError
+from millpond.model.json_size import has_more
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import did_you_mean
 
@@ -29,9 +29,6 @@ _ESCAPE = re.compile(
     rb"""\\(?: u[dD][89abAB]..\\u[dD][c-fC-F].. | (u[dD][89a-fA-F]..) | . )""",
     re.VERBOSE | re.DOTALL,
 )
-
-#: The bytes of a body that are looked through at once.
-_STEP = 1 << 20
 
 #: The most values of a JSON body, and the most members of an object in it.
 MOST_VALUES, MOST_MEMBERS = 1_000_000, 1_000
@@ -180,7 +177,9 @@ async def _check_json(request: Request) -> None:
             `MOST_MEMBERS` members.
     """
     body = await request.body()
-    if body.count(b",") > MOST_VALUES and await run_in_threadpool(_has_many_values, body):
+    if body.count(b",") > MOST_VALUES and await run_in_threadpool(
+        has_more, body, b",", MOST_VALUES
+    ):
         raise _too_many_error(f"the body has more than {MOST_VALUES:,} values")
     if len(body) <= MOST_MEMBERS:
         return
@@ -193,20 +192,6 @@ async def _check_json(request: Request) -> None:
     objects += [part for item in objects for part in item.values() if isinstance(part, dict)]
     if any(len(item) > MOST_MEMBERS for item in objects):
         raise _too_many_error(f"an object in the body has more than {MOST_MEMBERS:,} members")
-
-
-def _has_many_values(body: bytes) -> bool:
-    """Whether JSON has more than `MOST_VALUES` commas outside of its strings."""
-    plain = np.frombuffer(body.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
-    commas = quotes_before = 0
-    for at in range(0, len(plain), _STEP):
-        part = plain[at : at + _STEP]
-        quotes = np.cumsum(part == ord('"'), dtype=np.int64) + quotes_before
-        commas += int(np.count_nonzero((part == ord(",")) & (quotes % 2 == 0)))
-        if commas > MOST_VALUES:
-            return True
-        quotes_before = int(quotes[-1])
-    return False
 
 
 def _too_many_error(primary: str) -> MillpondError:

@@ -14,10 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
+from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
+from millpond.model.json_size import has_more
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import find_lone_surrogate
 
+#: The most members a row may have, those of the objects in it too; each takes microseconds.
+MOST_MEMBERS = 100_000
 #: Python types whose values of one column keep their type; of all others the text is taken.
 _TYPED = (bool, int, float, str, datetime, date)
 
@@ -25,7 +28,8 @@ _TYPED = (bool, int, float, str, datetime, date)
 def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
     """Read a JSON object a text, of the schema's columns, found in any case.
 
-    What is no object is kept unchanged, in the column `CORRUPT`. None gives a row of NULLs.
+    What is no object is kept unchanged, in the column `CORRUPT`. None gives a row of NULLs. A row
+    of more than `MOST_MEMBERS` is not read; the column `REFUSED` says so.
     """
     names = {f.name.lower(): f.name for f in schema.fields}
     # A float has fewer digits than a DECIMAL may have.
@@ -37,10 +41,13 @@ def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
     number = Decimal if exact else None
     columns: dict[str, list[Any]] = {f.name: [] for f in schema.fields}
     corrupt: list[str | None] = []
+    refused: dict[int, str] = {}
     for line in lines:
         row: Any = None
+        if line is not None and _has_many_members(line):
+            refused[len(corrupt)] = f"the row has more than {MOST_MEMBERS:,} members"
         # A row that is too large will be rejected: it need not be read, which takes seconds.
-        if line is None or len(line) <= MOST_ROW_BYTES:
+        elif line is None or len(line) <= MOST_ROW_BYTES:
             # Not JSON, or a number of thousands of digits.
             with suppress(ValueError, RecursionError):
                 row = {} if line is None else json.loads(line, parse_float=number)
@@ -60,7 +67,16 @@ def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
     table = pa.table({n: pa.array(v, pa.string()) for n, v in columns.items()})
     if any(line is not None for line in corrupt):
         table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
+    if refused:
+        reasons = [refused.get(place) for place in range(len(corrupt))]
+        table = table.append_column(REFUSED, pa.array(reasons, pa.string()))
     return table
+
+
+def _has_many_members(line: str) -> bool:
+    if len(line) <= 4 * MOST_MEMBERS or len(line) > MOST_ROW_BYTES:
+        return False
+    return has_more(line.encode("utf-8", "replace"), b":", MOST_MEMBERS)
 
 
 def column_of(values: list[Any], corrupt: list[str | None]) -> pa.Array:

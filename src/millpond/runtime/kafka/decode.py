@@ -167,6 +167,10 @@ def _with_refused(
     """Add the reasons, and what can be shown of the values they are about."""
     if all(reason is None for reason in refused):
         return table
+    if REFUSED in table.column_names:  # what the reader refused has been text
+        said = table[REFUSED].to_pylist()
+        refused = [one or other for one, other in zip(refused, said, strict=True)]
+        table = table.drop_columns([REFUSED])
     shown = table[CORRUPT].to_pylist() if CORRUPT in table.column_names else [None] * len(values)
     for place, (reason, value) in enumerate(zip(refused, values, strict=True)):
         if reason is not None and value is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.admission.cast_rows import CORRUPT, REFUSED
-from millpond.engine.admission.text_values import read_json_rows
+from millpond.engine.admission.text_values import MOST_MEMBERS, read_json_rows
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 from millpond.runtime.kafka import decode
@@ -123,3 +123,15 @@ def test_avro_by_a_file_and_by_a_registry(tmp_path, monkeypatch):
     framed = b"\0\0\0\0\x05" + value
     assert admitted(decoder.decode([framed, framed]), columns)[0][1]["N"] == 7
     assert asked == [5]
+
+
+def test_reasons_of_the_reader_and_of_the_decoder_stand_side_by_side():
+    many = b"{" + b",".join(b'"k%d": 1' % n for n in range(MOST_MEMBERS + 1)) + b"}"
+    rows = decode.decode_json([many, b'{"n": 1}', b'{"t": "\xff"}'], SCHEMA)
+    elements, rejects = admitted(rows)
+    assert [row["n"] for row in elements] == [1]
+    assert [reject["reason"] for reject in rejects] == [
+        "the row has more than 100,000 members",
+        "the record's bytes are not UTF-8",
+    ]
+    assert rejects[0]["raw"] == many.decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
+from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
+from millpond.engine.admission.text_values import MOST_MEMBERS
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_rows, from_text
@@ -185,6 +187,28 @@ def test_a_row_that_is_too_large_is_not_read() -> None:
     table = from_text(f'{large}\n{{"a": 2}}\n'.encode(), "ndjson", SCHEMA)
     assert table["a"].to_pylist() == [None, "2"]
     assert table[CORRUPT].to_pylist() == [large, None]
+
+
+MANY = ", ".join(f'"k{n}": 1' for n in range(MOST_MEMBERS + 1))
+ITEMS = ", ".join(['{"k": 1}'] * (MOST_MEMBERS + 1))
+
+
+@pytest.mark.parametrize(
+    "large", ["{" + MANY + "}", '{"a": 1, "s": {' + MANY + "}}", '{"s": [' + ITEMS + "]}"]
+)
+def test_a_row_of_very_many_members_is_not_read(large: str) -> None:
+    table = from_text(f'{{"a": 2}}\n{large}\n'.encode(), "ndjson", SCHEMA)
+    assert table["a"].to_pylist() == ["2", None]
+    assert table[CORRUPT].to_pylist() == [None, large]
+    assert table[REFUSED].to_pylist() == [None, "the row has more than 100,000 members"]
+
+
+def test_members_are_counted_outside_of_texts() -> None:
+    text = '": ' * MOST_MEMBERS + "\\"
+    table = from_text(json.dumps({"a": 1, "s": text}).encode(), "ndjson", SCHEMA)
+    assert table["s"].to_pylist() == [text]
+    table = from_text(json.dumps({"a": [1] * (5 * MOST_MEMBERS)}).encode(), "ndjson", SCHEMA)
+    assert len(table["a"][0].as_py()) > 5 * MOST_MEMBERS
 
 
 @pytest.mark.parametrize(("columns", "rows"), [(MOST_COLUMNS + 1, 1), (1_000, 10_001)])
