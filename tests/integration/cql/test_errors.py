@@ -54,6 +54,16 @@ STATEMENTS = [
     ("CQL-104", "SELECT " + "1+" * 9999 + "1«+»1", "more than 20,000 words and signs"),
     ("CQL-104", "INSERT INTO s VALUES (1), (" + "1+" * 9999 + "«1»+1)", "more than 20,000"),
     ("CQL-104", "SELECT 1 FROM «s»" + ", s" * 200, "more than 200 streams and relations"),
+    (
+        "CQL-104",
+        f"SELECT 1 FROM s GROUP BY CUBE («a», {', '.join('a' * 10)})",
+        "more than 1,024 grouping sets",
+    ),
+    (
+        "CQL-104",
+        f"SELECT 1 FROM s GROUP BY ROLLUP («a», {', '.join(f'a + {k}' for k in range(64))})",
+        "more than 64 keys in its grouping sets",
+    ),
     ("CQL-104", "INSERT INTO s SELECT " + "1," * 9998 + "«1», 2", "more than 20,000"),
     # definitions
     ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY, SUMMARY or SINK"),

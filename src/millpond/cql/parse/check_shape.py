@@ -12,6 +12,12 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from millpond.cql.parse.count_grouping_sets import (
+    MOST_GROUPING_SETS,
+    MOST_KEYS,
+    count_grouping_sets,
+    count_keys,
+)
 from millpond.cql.parse.tokens import DEEPEST as DEEPEST_BRACKETS
 from millpond.cql.parse.tokens import is_name
 from millpond.cql.tree.allowed_parts import (
@@ -94,7 +100,7 @@ class _Check:
 
     def walk(self, root: exp.Expr) -> None:
         stack: list[tuple[exp.Expr, int, int]] = [(root, 0, 0)]
-        sources = 0
+        sources = sets = 0
         while stack:
             node, depth, brackets = stack.pop()
             kind = type(node)
@@ -106,6 +112,10 @@ class _Check:
                     code="CQL-104",
                     hint="Make streams or relations of parts of the query, and read those.",
                 )
+            if isinstance(node, exp.Group):
+                sets += self.count_sets(node)
+                if sets > MOST_GROUPING_SETS:
+                    raise self._too_many(node, f"{MOST_GROUPING_SETS:,} grouping sets")
             if kind in BRACKETED:
                 brackets += 1
             allowed = PARTS.get(kind)
@@ -282,6 +292,18 @@ class _Check:
     def identifier(self, node: exp.Expr) -> None:
         if not node.args.get("quoted") and not is_name(node.name):
             raise self.fault(node, f'"{node.name}" is not a name', hint='Quote it: "name".')
+
+    def count_sets(self, node: exp.Group) -> int:
+        """Count the grouping sets of a GROUP BY; raises CQL-104 if they have too many keys."""
+        sets = count_grouping_sets(node)
+        if sets > 1 and count_keys(node) > MOST_KEYS:
+            raise self._too_many(node, f"{MOST_KEYS} keys in its grouping sets")
+        return sets
+
+    def _too_many(self, node: exp.Expr, what: str) -> MillpondError:
+        hint = "Name those you need: GROUP BY GROUPING SETS ((a, b), (a))."
+        place = node.find(exp.Column) or node
+        return self.fault(place, f"the statement has more than {what}", code="CQL-104", hint=hint)
 
     def grouping(self, node: exp.Expr) -> None:
         if not node.expressions:
