@@ -9,6 +9,9 @@ or damaged is made again; opening a store removes the files of segments it does 
 A row is one entry: the slot of the predicate (NULL: every element), the column (NULL: rows are
 counted), the function whose sketch it is (NULL: totals), and the packed totals
 (`millpond.synopses.blocked_totals`) or the packed sketch (`millpond.synopses.sketches`).
+
+Sketches rest on DuckDB's hashes and totals by group are computed by it; so a file says which
+version made it, and one of another version counts as empty.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -36,7 +40,8 @@ _SCHEMA = pa.schema(
         pa.field("column", pa.string()),
         pa.field("sketch", pa.string()),
         pa.field("totals", pa.large_binary(), nullable=False),
-    ]
+    ],
+    metadata={"duckdb": duckdb.__version__},
 )
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.arrow")
 #: Names of files that were not finished.
@@ -92,18 +97,17 @@ def write_totals(
 
 
 def read_totals(path: Path) -> dict[Measured, Kept]:
-    """Read a file of totals, memory-mapped.
+    """Read a file of totals, memory-mapped; nothing of one that another version of DuckDB made.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
     """
     table = open_arrow(path, checksum_of_name(path.name))
     entries: dict[Measured, Kept] = {}
-    slots, columns = table["slot"].to_pylist(), table["column"].to_pylist()
-    # Files of earlier versions have totals only.
-    has_sketches = "sketch" in table.column_names
-    sketches = table["sketch"].to_pylist() if has_sketches else [None] * len(slots)
-    for slot, column, sketch, packed in zip(slots, columns, sketches, table["totals"], strict=True):
+    if not table.schema.equals(_SCHEMA, check_metadata=True):
+        return entries
+    keys = (table[name].to_pylist() for name in ("slot", "column", "sketch"))
+    for slot, column, sketch, packed in zip(*keys, table["totals"], strict=True):
         numbers = np.frombuffer(packed.as_buffer(), np.int64)
         unpack = _find_unpack(sketch)
         if unpack is None:

@@ -12,6 +12,7 @@ import pytest
 from millpond.model.loss import Bounds
 from millpond.service.maintenance import aggregate_maintenance
 from millpond.service.pond import Pond
+from millpond.state import aggregate_file
 from millpond.state.aggregate_file import read_totals
 from millpond.testing.local_runtime import open_local
 
@@ -107,3 +108,27 @@ def test_sketches_are_kept_in_files_and_dropped_with_their_query(
     query.unregister()
     pond.wait_until_matched()
     assert list(directory.iterdir()) == []
+
+
+def test_sketches_of_another_version_of_duckdb_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "SELECT approx_count_distinct(name), approx_quantile(v, 0.5) FROM s"
+    directory = tmp_path / "store" / "aggregates"
+    with monkeypatch.context() as patch:
+        older = aggregate_file._SCHEMA.with_metadata({"duckdb": "0.0.1"})
+        patch.setattr(aggregate_file, "_SCHEMA", older)
+        with open_local(tmp_path / "store") as pond:
+            pond.execute("CREATE STREAM s (ts TIMESTAMP, name STRING, v BIGINT) TIMESTAMP BY ts")
+            pond.ingest("s", _rows().select(["ts", "name", "v"]))
+            wanted = pond.register(text, "q").invoke().rows()
+            pond.wait_until_matched()
+    before = {file.name for file in directory.iterdir()}
+    assert before
+    with open_local(tmp_path / "store") as pond:
+        assert pond.query("q").invoke().rows() == wanted
+        pond.wait_until_matched()
+        after = {file.name for file in directory.iterdir()}
+        assert after
+        assert not after & before
+        assert all(read_totals(file) for file in directory.iterdir())

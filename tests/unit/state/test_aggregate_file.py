@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.state import aggregate_file
 from millpond.state.aggregate_file import Measured, read_totals, write_totals
 from millpond.state.store import Store, new_path
 from millpond.synopses.blocked_totals import block_rows, block_values
@@ -71,3 +72,14 @@ def test_a_sketch_of_a_later_version_is_made_again(store: Path) -> None:
     path, _ = write_totals(new_path(store, "aggregates"), SEGMENT, entries)
     with pytest.raises(MillpondError, match="STORE-602"):
         read_totals(path)
+
+
+def test_what_another_version_of_duckdb_made_is_not_used(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sketches are of its hashes, which may be others."""
+    older = aggregate_file._SCHEMA.with_metadata({"duckdb": "0.0.1"})
+    with monkeypatch.context() as patch:
+        patch.setattr(aggregate_file, "_SCHEMA", older)
+        path = write(store)
+    assert read_totals(path) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ from millpond.errors import MillpondError
 from millpond.model.windows import Window, interval
 from millpond.synopses.summaries.protocol import Estimates
 
+#: Pairs of a join, or elements, that are held at once while they are looked at.
+PIECE = 1 << 18
+
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -26,7 +30,7 @@ class Found:
         tables: The rows of each leaf; row i of all of them is one result.
         priority: The priority of each result's region.
         stamps: The timestamps of the first leaf's rows.
-        looked: The timestamps of all elements that were looked at.
+        looked: The timestamps of all elements that were looked at; of a join none.
         least: The priority of the region that was looked at last.
     """
 
@@ -72,29 +76,50 @@ class RegionProber:
         priority: Estimates,
         probes: Numbers,
     ) -> dict[int, Found]:
-        """Look at the next probes of some regions; give what was found, by query."""
+        """Look at the next probes of some regions; give what was found, by query.
+
+        At most `PIECE` pairs (or elements) are held at once besides what was found.
+        """
         if not len(regions):
             return {}
+        zoned, whole = self._looks[0].zoned, np.zeros(len(regions), np.int64)
         if len(indexes) == 1:
-            elements, places = _list_probes(indexes[0], regions, "since", "upto", probes)
-            owner = np.repeat(np.arange(len(regions)), probes)
-            sides = [(elements, places)]
+            listed = [_list_elements(indexes[0], regions, "since", "upto", regions["done"])]
+            count = whole + 1
         else:
-            zoned = self._looks[0].zoned
-            elements, places = _list_probes(indexes[1 - zoned], regions, "low", "high", probes)
+            own = _list_elements(indexes[1 - zoned], regions, "low", "high", regions["done"])
+            others = _list_elements(indexes[zoned], regions, "since", "upto", whole)
+            listed = [own, others] if zoned == 1 else [others, own]
             count = indexes[zoned].count(regions["key"], regions["since"], regions["upto"])
-            theirs, targets = _list_probes(
-                indexes[zoned], regions, "since", "upto", count, whole=True
-            )
-            # Each probe meets every element of its region.
-            probe = np.repeat(np.arange(len(regions)), probes)
-            pairs = count[probe]
-            owner = np.repeat(probe, pairs)
-            starts = np.cumsum(count) - count
-            offset = np.arange(len(owner)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-            own = (elements, np.repeat(places, pairs))
-            others = (theirs, targets[starts[owner] + offset])
-            sides = [own, others] if zoned == 1 else [others, own]
+        # Each probe meets every element of its region: pairs are numbered probe after probe.
+        ends = np.cumsum(probes * count)
+        found: dict[int, list[Found]] = defaultdict(list)
+        for begin in range(0, max(int(ends[-1]), 1), PIECE):
+            pair = np.arange(begin, min(begin + PIECE, int(ends[-1])))
+            owner = np.searchsorted(ends, pair, side="right")
+            pair -= (ends - probes * count)[owner]
+            probe, target = np.divmod(pair, count[owner])
+            if len(indexes) == 1:
+                offsets = [probe]
+            else:
+                offsets = [probe, target] if zoned == 1 else [target, probe]
+            sides = [
+                _use(elements, starts[owner] + offset)
+                for (elements, starts), offset in zip(listed, offsets, strict=True)
+            ]
+            self._look_at(indexes, regions, priority, owner, sides, found)
+        return {number: join_found(parts) for number, parts in found.items()}
+
+    def _look_at(
+        self,
+        indexes: Sequence[ValueIndex],
+        regions: Waiting,
+        priority: Estimates,
+        owner: Numbers,
+        sides: Sequence[tuple[Elements, Numbers]],
+        found: dict[int, list[Found]],
+    ) -> None:
+        """Look at a piece: row i of all sides is a pair (or an element) of the region owner[i]."""
         query = every = regions["query"][owner]
         stamps = [
             read_stamps(index, some)[place]
@@ -115,8 +140,9 @@ class RegionProber:
         bounds, looked = np.searchsorted(query, numbers), np.searchsorted(every, numbers)
         last = np.searchsorted(regions["query"], numbers[1:]) - 1
         own_stamps = stamps[0][good]
-        found = {}
-        for number in np.unique(regions["query"]).tolist():
+        # What a query looks at that comes with this piece; of one that has no pairs, nothing.
+        there = every if found else regions["query"]
+        for number in np.unique(there).tolist():
             own_rows = slice(bounds[number], bounds[number + 1])
             parts = tuple(
                 table.select(list(leaf.columns)).take(pa.array(place[own_rows]))
@@ -124,14 +150,16 @@ class RegionProber:
                     tables, rows, self._looks[number].streams, strict=True
                 )
             )
-            found[number] = Found(
-                parts,
-                priority[owner[own_rows]],
-                own_stamps[own_rows],
-                stamps[0][looked[number] : looked[number + 1]],
-                float(priority[last[number]]),
+            found[number].append(
+                Found(
+                    parts,
+                    priority[owner[own_rows]],
+                    own_stamps[own_rows],
+                    # Only an aggregate of one stream asks what was looked at.
+                    stamps[0][looked[number] : looked[number + 1] * (len(sides) == 1)],
+                    float(priority[last[number]]),
+                )
             )
-        return found
 
     def _meet(self, stamps: Sequence[Numbers], query: Numbers) -> Flags:
         """Whether both elements of each pair are in their windows when the later one comes."""
@@ -158,27 +186,23 @@ def find_distinct(regions: Waiting, since: str, upto: str) -> tuple[Waiting, Num
     return regions[first], place.reshape(-1)
 
 
-def _list_probes(
-    index: ValueIndex,
-    regions: Waiting,
-    since: str,
-    upto: str,
-    probes: Numbers,
-    whole: bool = False,
+def _list_elements(
+    index: ValueIndex, regions: Waiting, since: str, upto: str, done: Numbers
 ) -> tuple[Elements, Numbers]:
-    """The elements that the next probes of regions look at, the newest of a region first.
+    """The elements of some regions, the newest of a region first; equal regions are listed once.
 
     Returns:
-        The elements, and for each probe, region after region, the place of its element.
+        The elements, and for each region the place of the first one behind `done` of them.
     """
     some, place = find_distinct(regions, since, upto)
     owner, elements = index.list_elements(some["key"], some[since], some[upto])
-    starts = np.searchsorted(owner, np.arange(len(some)))[place]
-    done = np.zeros(len(regions), np.int64) if whole else regions["done"]
-    offset = np.arange(int(probes.sum())) - np.repeat(np.cumsum(probes) - probes, probes)
-    every = np.repeat(starts + done, probes) + offset
-    used, places = np.unique(every, return_inverse=True)
-    return (elements[0][used], elements[1][used]), places.reshape(-1)
+    return elements, np.searchsorted(owner, np.arange(len(some)))[place] + done
+
+
+def _use(elements: Elements, places: Numbers) -> tuple[Elements, Numbers]:
+    """The elements at some places, each once, and for each place which of them it is."""
+    used, which = np.unique(places, return_inverse=True)
+    return (elements[0][used], elements[1][used]), which.reshape(-1)
 
 
 def read_stamps(index: ValueIndex, elements: Elements) -> Numbers:

@@ -15,7 +15,7 @@ asked for later (`Probes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,6 +177,21 @@ class Looked:
     def probes(self) -> int:
         """How many probes the part has."""
         return int((self.last - self.first).sum())
+
+    def split(self, size: int) -> Iterator[Looked]:
+        """Split the part into parts of at most `size` probes, in their order."""
+        counts = self.last - self.first
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        for begin in range(0, self.probes, size):
+            low = int(np.searchsorted(ends, begin, side="right"))
+            own = slice(low, int(np.searchsorted(starts, begin + size)))
+            first, last = np.maximum(begin - starts[own], 0), begin + size - starts[own]
+            yield Looked(
+                self.places[own],
+                self.first[own] + first,
+                self.first[own] + np.minimum(last, counts[own]),
+            )
 
 
 class Probes:

@@ -43,11 +43,14 @@ class PartialShape:
         kind: 'selection', 'join' or 'aggregate'.
         keys: Of a join, the column of each of the two streams that must be equal.
         aggregates: Of an aggregate, the function of each column of the answer.
+        summed: Of an aggregate, the stream's column that each column of the answer is the SUM of;
+            None where it is something else.
     """
 
     kind: str
     keys: tuple[str, str] | None = None
     aggregates: tuple[str, ...] = ()
+    summed: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ def find_partial_shape(
         keys = _find_keys(join) if join is not None and join.leaves == (0, 1) else None
         return PartialShape("join", keys) if keys else "its streams are not joined by a = b"
     if len(streams) == 1 and (aggregates := _find_aggregates(body)):
-        return PartialShape("aggregate", aggregates=aggregates)
+        summed = tuple(_find_summed(item.unalias(), scope) for item in body.expressions)
+        return PartialShape("aggregate", aggregates=aggregates, summed=summed)
     return f"it is no selection, no join and no {', '.join(ESTIMATED).upper()} of one stream"
 
 
@@ -128,6 +132,16 @@ def _find_aggregates(body: exp.Select) -> tuple[str, ...] | None:
             return None
         found.append(name)
     return tuple(found)
+
+
+def _find_summed(call: exp.Expr, scope: SelectScope) -> str | None:
+    """The stream's column that a call is the SUM of; None of other calls."""
+    column = call.this.unnest() if isinstance(call, exp.Sum) else None
+    found = scope.resolved.get(id(column)) if isinstance(column, exp.Column) else None
+    if found is None or found.source is None or found.source.leaf is None:
+        return None
+    place = found.source.place(found.column)
+    return None if place is None else found.source.leaf.definition.schema.names[place]
 
 
 def bind_preference(

@@ -114,6 +114,8 @@ class KeptTotals:
             try:
                 stored = StoredTotals(path, path.stat().st_size, frozenset(read_totals(path)))
             except (MillpondError, OSError):
+                stored = None
+            if stored is None or not stored.measured:
                 remove_files([path])
                 continue
             with self._lock:

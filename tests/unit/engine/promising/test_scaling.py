@@ -29,3 +29,20 @@ def test_what_is_whole_stays_as_it_is():
     assert scale(row, ("count", "sum"), 100, 100) is row
     assert scale(row, ("count", "sum"), 0, 0) is row
     assert scale(row, ("count", "sum"), 1, 2).to_pylist() == [{"n": 20, "s": None}]
+
+
+def test_sums_whose_rest_is_known_get_the_rest_and_not_the_mean():
+    row = pa.table(
+        {
+            "n": pa.array([10], pa.int64()),
+            "s": pa.array([100], pa.int64()),
+            "d": pa.array([Decimal("1.50")], pa.decimal128(38, 2)),
+            "f": pa.array([None], pa.float64()),
+            "p": pa.array([3.0]),
+        }
+    )
+    sums = ("count", "sum", "sum", "sum", "sum")
+    found = scale(row, sums, 20, 100, {1: 30.0, 2: 5.0, 3: 2.0}, matched=10)
+    assert found.schema == row.schema
+    wanted = {"n": 50, "s": 115, "d": Decimal("4.00"), "f": None, "p": 15.0}
+    assert found.to_pylist() == [wanted]

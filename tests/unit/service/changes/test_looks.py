@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUMMARIES, rows_of
 
+from millpond.engine.promising import probing
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
@@ -168,6 +169,36 @@ def test_a_clock_that_is_set_back_takes_back_what_was_found_and_no_more(
         is_exact = ready.query(name.replace(" ", "_")).fetch().exact
         assert is_exact == (rows_alone(found) == wanted), name
         assert is_exact or budget == "0.3 probes", name
+
+
+@pytest.mark.parametrize("budget", ["0.7 probes", "100000 probes"])
+def test_pieces_of_a_step_find_the_same_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
+) -> None:
+    """Pieces of 7 pairs, and all pairs of a step at once: equal bit for bit, priorities too."""
+    found, held = [], []
+    look_at = probing.RegionProber._look_at
+
+    def measure(
+        self: Any, indexes: Any, regions: Any, priority: Any, owner: Any, *rest: Any
+    ) -> None:
+        held.append(len(owner))
+        look_at(self, indexes, regions, priority, owner, *rest)
+
+    monkeypatch.setattr(probing.RegionProber, "_look_at", measure)
+    for piece in (7, 1 << 40):
+        monkeypatch.setattr(probing, "PIECE", piece)
+        with open_local(tmp_path / f"store{piece}") as pond:
+            pond.execute(STREAMS + SUMMARIES)
+            follow(pond, budget, with_exact=False)
+            for name, rows in batches(6, 200, ()):
+                pond.ingest(name, rows)
+            pond.execute(END)
+            found.append({name: results(pond, name) for name in QUERIES})
+        assert (max(held) <= 7) == (piece == 7)
+        held.clear()
+    assert found[0] == found[1]
+    assert all(len(own) > 3 for own in found[0].values())
 
 
 def test_a_join_with_a_stream_that_stays_empty_has_no_results(ready: Pond) -> None:

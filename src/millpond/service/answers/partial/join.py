@@ -7,7 +7,7 @@ estimates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ from millpond.service.answers.partial.looking import LookedLeaf
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
+#: Probes, and pairs, that are held at once.
+PIECE = 1 << 18
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
@@ -32,13 +35,17 @@ class Pairs:
     tables: tuple[pa.Table, pa.Table]
     places: tuple[Numbers, Numbers]
 
+    def __len__(self) -> int:
+        return len(self.places[0])
+
 
 class JoinRun:
     """One answer in parts from two streams.
 
+    Pairs are given to `receive`, at most `PIECE` at once, in the order found.
+
     Attributes:
-        found: The pairs found so far.
-        pairs: How many there are.
+        pairs: How many pairs were found so far.
         expected: How many pairs the summaries expect of all regions.
         passed: How many they expect of those looked at.
     """
@@ -49,9 +56,10 @@ class JoinRun:
         keys: tuple[str, str],
         residual: Residual,
         preference: BoundPreference,
+        receive: Callable[[Pairs], None],
     ) -> None:
         self.leaves = leaves
-        self.found: list[Pairs] = []
+        self._receive = receive
         self.pairs = 0
         fields = [looked.stream.schema.find(key) for looked, key in zip(leaves, keys, strict=True)]
         types = [field.type if field is not None else "" for field in fields]
@@ -124,7 +132,10 @@ class JoinRun:
         """Make the probes from number `done` on; say how many there were."""
         part = self._probes.part(done, more)
         if len(part.places):
-            self.found.append(self._find_pairs(part))
+            for piece in part.split(PIECE):
+                for pairs in self._find_pairs(piece):
+                    self.pairs += len(pairs)
+                    self._receive(pairs)
             results, lookups = self._probes.regions.results, self._lookups
             value = self._probes.regions.value[part.places]
             whole = np.maximum(lookups[value], 1)
@@ -149,7 +160,7 @@ class JoinRun:
         """Whether there are no more probes than so many."""
         return self._probes.part(probes, 1).probes == 0
 
-    def _find_pairs(self, part: Looked) -> Pairs:
+    def _find_pairs(self, part: Looked) -> Iterator[Pairs]:
         zoned, other = self.zoned, 1 - self.zoned
         regions = self._probes.regions.take(part.places)
         theirs = self.leaves[other]
@@ -164,10 +175,10 @@ class JoinRun:
             regions.keys, regions.since, regions.upto
         )
         probed = self._take(zoned, region, elements)
-        left, right = _cross(probing[1], probed[1], len(regions))
-        self.pairs += len(left)
-        tables, places = (probing[0], probed[0]), (left, right)
-        return Pairs(tables, places) if other == 0 else Pairs(tables[::-1], places[::-1])
+        for left, right in _cross(probing[1], probed[1], len(regions)):
+            sides = [_use(probing[0], left), _use(probed[0], right)]
+            first, second = sides if other == 0 else sides[::-1]
+            yield Pairs((first[0], second[0]), (first[1], second[1]))
 
     def _take(self, leaf: int, region: Numbers, elements: Elements) -> tuple[pa.Table, Numbers]:
         """The rows that match the leaf's own predicate, and the region of each."""
@@ -175,12 +186,30 @@ class JoinRun:
         return table, region[kept]
 
 
-def _cross(left: Numbers, right: Numbers, count: int) -> tuple[Numbers, Numbers]:
-    """Pair each row with each row of the same region; both are sorted by their regions."""
+def _cross(left: Numbers, right: Numbers, count: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """Pair each row with each row of the same region, at most `PIECE` pairs at once.
+
+    Args:
+        left: The regions of the rows on one side; ascending.
+        right: Those of the other side.
+        count: How many regions there are.
+    """
     own, theirs = np.bincount(left, minlength=count), np.bincount(right, minlength=count)
-    pairs = own * theirs
-    region = np.repeat(np.arange(count), pairs)
-    offset = np.arange(len(region)) - np.repeat(np.cumsum(pairs) - pairs, pairs)
-    width = np.maximum(theirs[region], 1)
+    ends = np.cumsum(own * theirs)
+    begins = ends - own * theirs
     starts, others = np.cumsum(own) - own, np.cumsum(theirs) - theirs
-    return starts[region] + offset // width, others[region] + offset % width
+    total = int(ends[-1]) if count else 0
+    for begin in range(0, total, PIECE):
+        pair = np.arange(begin, min(begin + PIECE, total))
+        region = np.searchsorted(ends, pair, side="right")
+        row, their_row = np.divmod(pair - begins[region], theirs[region])
+        yield starts[region] + row, others[region] + their_row
+
+
+def _use(table: pa.Table, places: Numbers) -> tuple[pa.Table, Numbers]:
+    """The rows at some places, each once, and for each place which of them it is."""
+    used, which = np.unique(places, return_inverse=True)
+    if len(used) < table.num_rows:
+        table = table.take(pa.array(used))
+        places = which.reshape(-1)
+    return table, places

@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.promising.scaling import scale
-from millpond.engine.scalars.residual_query import Residual
+from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
-from millpond.planner.bind.preference import PartialShape
+from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.answers.partial.cursor import Place, read_place
-from millpond.service.answers.partial.join import JoinRun, Pairs
+from millpond.service.answers.partial.join import JoinRun
+from millpond.service.answers.partial.joined_pieces import JoinedPieces
 from millpond.service.answers.partial.looking import LookedLeaf, spend
 from millpond.service.answers.partial.selection import SelectionRun
 from millpond.service.answers.summary_states import SummaryStates
@@ -45,6 +45,7 @@ class PartialAnswers:
     summaries: SummaryStates
     residual: Residual
     finish: Finish
+    ceilings: Limits | None = None
 
     def read(self, query: PreparedQuery, after: str | None) -> Place | None:
         """The place a cursor stands for. Raises POND-412."""
@@ -128,8 +129,22 @@ class PartialAnswers:
         share = seen / total if total else 1.0
         rows = table.num_rows / (made / total) if made and total else float(table.num_rows)
         if shape.kind == "aggregate":
-            table, rows = scale(table, shape.aggregates, seen, total), 1.0
+            rest = self._sum_rest(run, shape, query.bound.preference, seen)
+            matched = sum(part.num_rows for part in run.tables)
+            table = scale(table, shape.aggregates, seen, total, rest, matched)
+            rows = 1.0
         return table, Part(share, made, rows, seen >= total, None), made
+
+    @staticmethod
+    def _sum_rest(
+        run: SelectionRun, shape: PartialShape, preference: BoundPreference | None, seen: int
+    ) -> dict[int, float]:
+        """By SUM of the column that ranks, the sum over the elements that were not looked at."""
+        ranked = preference.attributes[0] if preference is not None else None
+        own = [
+            n for n, column in enumerate(shape.summed) if column is not None and column == ranked
+        ]
+        return dict.fromkeys(own, run.sum_rest(seen)) if own else {}
 
     # -- joins -------------------------------------------------------------------------------------
 
@@ -146,11 +161,15 @@ class PartialAnswers:
         preference = query.bound.preference
         assert preference is not None
         assert shape.keys is not None
-        run = JoinRun(leaves, shape.keys, self.residual, preference)
+        pieces = JoinedPieces(
+            lambda rows: self.finish(version, query, {}, rows),
+            leaves,
+            query.limits.cap(self.ceilings),
+        )
+        run = JoinRun(leaves, shape.keys, self.residual, preference, pieces.receive)
         before = run.passed_before(done)
         made = self._spend(run.look, budget, done, begun)
-        rows = _join_rows(run.found, leaves)
-        table = self.finish(version, query, {}, rows)
+        table = pieces.read()
         whole = run.is_done(done + made)
         left = max(run.expected - before - run.passed, 0.0)
         found = before + run.pairs
@@ -224,19 +243,3 @@ class PartialAnswers:
             )
             for leaf in leaves
         )
-
-
-def _join_rows(found: Sequence[Pairs], leaves: Sequence[LookedLeaf]) -> SlicedRows:
-    """The pairs of all steps as joined rows."""
-    tables: list[pa.Table] = []
-    places: dict[int, np.ndarray] = {}
-    for leaf in (0, 1):
-        parts = [pairs.tables[leaf] for pairs in found]
-        if not parts:
-            names = list(leaves[leaf].leaf.columns)
-            parts = [leaves[leaf].stream.schema.to_arrow().empty_table().select(names)]
-        tables.append(pa.concat_tables(parts))
-        offsets = np.cumsum([0, *(part.num_rows for part in parts)])
-        own = [pairs.places[leaf] + offsets[n] for n, pairs in enumerate(found)]
-        places[leaf] = np.concatenate(own) if own else np.empty(0, np.int64)
-    return SlicedRows(tables, places)

@@ -40,6 +40,7 @@ class SelectionRun:
     def __post_init__(self) -> None:
         self._probes: Probes | None = None
         self._keys = np.empty(0, np.uint64)
+        self._allowed = np.empty(0, np.int64)
         self._rest: Elements | None = None
         if self.preference is not None and self.looked.views:
             self._rank(self.preference)
@@ -56,7 +57,7 @@ class SelectionRun:
         self._index = looked.index(column, axis)
         allowed = self._find_allowed(column)
         codes = self._index.codes()[allowed]
-        self._keys = self._index.keys[allowed]
+        self._keys, self._allowed = self._index.keys[allowed], allowed
         counts = summary.count_by_zone(codes)
         matrices = [
             estimate_regions(summary, r.estimate.kind, counts, codes) for r in preference.estimates
@@ -105,6 +106,21 @@ class SelectionRun:
         since = np.full(len(self._keys), looked.low)
         upto = np.full(len(self._keys), looked.high + 1)
         return int(self._index.count(self._keys, since, upto).sum()) + len(self._list_rest()[0])
+
+    def sum_rest(self, probes: int) -> float:
+        """Sum the ranked column's values over all elements but those of the first probes."""
+        if self._probes is None:
+            return 0.0
+        looked = self.looked
+        since = np.full(len(self._keys), looked.low)
+        upto = np.full(len(self._keys), looked.high + 1)
+        left = self._index.count(self._keys, since, upto)
+        part = self._probes.part(0, probes)
+        value = self._probes.regions.value[part.places]
+        np.subtract.at(left, value, part.last - part.first)
+        places = self._allowed[left > 0]
+        values = self._index.values(places).cast(pa.float64()).to_numpy()
+        return float(values @ left[left > 0])
 
     def _list_rest(self) -> Elements:
         """What has no value to rank: all elements without a preference, else those with NULL."""
