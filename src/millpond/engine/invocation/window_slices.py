@@ -48,6 +48,10 @@ class SegmentView(Protocol):
 
     def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table: ...
 
+    def row_bytes(self, columns: Sequence[str] | None) -> float:
+        """Return the bytes of columns (None: roughly, of all) in a row, on average."""
+        ...
+
     def last_per_key(
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
@@ -55,14 +59,25 @@ class SegmentView(Protocol):
         ...
 
 
-def take_slice(
-    segments: Sequence[SegmentView],
-    window: Window,
-    at: int,
-    columns: Sequence[str],
-    counts_all: bool = False,
-) -> list[pa.Table]:
-    """Take the window's rows at `at`: tables that, end to end, are in (timestamp, sequence) order.
+class WindowSlice:
+    """The rows of a window, found and not yet read."""
+
+    def __init__(self, parts: list[_WindowPart]) -> None:
+        self._parts = parts
+
+    def measure(self, columns: Sequence[str] | None = None) -> int:
+        """Estimate the bytes of columns, by what a row of each segment has on average."""
+        return int(sum(part.size * part.segment.row_bytes(columns) for part in self._parts))
+
+    def read(self, columns: Sequence[str]) -> list[pa.Table]:
+        """Read columns: tables that, end to end, are in (timestamp, sequence) order."""
+        return _in_order(self._parts, columns)
+
+
+def find_slice(
+    segments: Sequence[SegmentView], window: Window, at: int, counts_all: bool = False
+) -> WindowSlice:
+    """Find the window's rows at `at`.
 
     Segments may overlap in time and come in any order.
 
@@ -72,19 +87,19 @@ def take_slice(
     """
     if isinstance(window, Rows):
         if window.by:
-            return _rows_by(segments, window, at, columns)
+            return WindowSlice(_rows_by(segments, window, at))
         parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
         if counts_all:
             found = (_matching_part(part.segment, part.lo, part.hi) for part in parts)
             parts = [part for part in found if part is not None]
-        return _in_order(parts, columns)
+        return WindowSlice(parts)
     low, high = interval(window, at)
     parts = []
     for segment in segments:
         lo, hi = _between(segment, low, high)
         if lo < hi and (part := _matching_part(segment, lo, hi)) is not None:
             parts.append(part)
-    return _in_order(parts, columns)
+    return WindowSlice(parts)
 
 
 def full_since(
@@ -292,9 +307,7 @@ def _latest(parts: list[_WindowPart], count: int) -> list[_WindowPart]:
         return [p.since(at) for p, at in zip(parts, starts, strict=True) if at < p.size]
 
 
-def _rows_by(
-    segments: Sequence[SegmentView], window: Rows, at: int, columns: Sequence[str]
-) -> list[pa.Table]:
+def _rows_by(segments: Sequence[SegmentView], window: Rows, at: int) -> list[_WindowPart]:
     """Find the last `count` matching elements of every partition, up to `at`.
 
     Each segment gives at most `count` candidates a key. For a segment wholly before `at` they are
@@ -332,7 +345,7 @@ def _rows_by(
     order = np.lexsort((sequence, stamps))
     codes = _codes(pa.concat_tables(keys))[order]
     chosen = order[_last_of_each(codes, window.count)]
-    return _gather(segments, segment_of[chosen], row_of[chosen], columns)
+    return _gather(segments, segment_of[chosen], row_of[chosen])
 
 
 def _codes(keys: pa.Table) -> np.ndarray:
@@ -363,11 +376,11 @@ def _last_of_each(codes: np.ndarray, count: int) -> np.ndarray:
 
 
 def _gather(
-    segments: Sequence[SegmentView], numbers: np.ndarray, rows: np.ndarray, columns: Sequence[str]
-) -> list[pa.Table]:
-    """Gather rows, given by segment number and row, in (timestamp, sequence) order."""
+    segments: Sequence[SegmentView], numbers: np.ndarray, rows: np.ndarray
+) -> list[_WindowPart]:
+    """Gather rows, given by segment number and row."""
     parts = []
     for number in np.unique(numbers):
         own = np.sort(rows[numbers == number])
         parts.append(_WindowPart(segments[int(number)], int(own[0]), int(own[-1]) + 1, own))
-    return _in_order(parts, columns)
+    return parts

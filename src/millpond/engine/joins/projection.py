@@ -22,6 +22,7 @@ from millpond.engine.scalars.residual_query import (
     answer_too_large_error,
     too_many_rows_error,
 )
+from millpond.engine.scalars.work import hold_memory
 from millpond.planner.bind.bound_query import BoundQuery
 
 #: Rows taken at once, so that a too large answer is noticed before it is complete. Few at first,
@@ -81,6 +82,7 @@ class JoinProjection:
             step = min(16 * step, _STEP, _STEP_BYTES // max(width, 1) + 1)
             count += part.num_rows
             size += part.nbytes
+            hold_memory(part.nbytes)
             if count > limits.rows:
                 raise too_many_rows_error(limits)
             if size > limits.memory:

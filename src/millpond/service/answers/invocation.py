@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
-from millpond.engine.invocation.window_slices import full_since, take_slice
+from millpond.engine.invocation.window_slices import WindowSlice, full_since
 from millpond.engine.joins.projection import JoinedRows
 from millpond.engine.scalars.residual_query import (
     Limits,
@@ -25,19 +25,25 @@ from millpond.engine.scalars.residual_query import (
     Residual,
     too_many_rows_error,
 )
-from millpond.engine.scalars.work import check_work
+from millpond.engine.scalars.work import check_work, hold_memory
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, interval
-from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
+from millpond.service.answers.evaluation_room import EvaluationRoom
 from millpond.service.answers.grouped_aggregates import SegmentGroups
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
+from millpond.service.answers.leaf_slices import (
+    find_leaf_slice,
+    measure_rows,
+    read_leaf_slice,
+)
 from millpond.service.answers.losses import Losses
 from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.present import Present
@@ -86,6 +92,7 @@ class Invoker:
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
+        self.room = EvaluationRoom()
         self.summaries = SummaryStates(store, self.files)
         self.partial = PartialAnswers(
             log.incarnation, self.summaries, residual, self._finish_part, ceilings
@@ -179,10 +186,11 @@ class Invoker:
         losses, views_of = self._view_leaves(version, query, streams, instant)
         joined = self._read_stored_join(version, query, streams, views_of, instant)
         found = query.bound.join.leaves if joined is not None and query.bound.join else ()
-        for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
+        windows: dict[int, WindowSlice] = {}
+        for number, leaf in enumerate(query.bound.streams):
             if number not in found:
                 check_work()
-                slices[leaf.table] = _slice(views_of[number], leaf, stream, instant)
+                windows[number] = find_leaf_slice(views_of[number], leaf, instant)
         for occurrence in query.bound.relations:
             relation = version.find(occurrence.relation)
             if not isinstance(relation, RelationDef):
@@ -196,7 +204,13 @@ class Invoker:
                 version, relation, instant, occurrence.columns
             )
         own = estimate_functions(version, self.summaries, query.bound.estimates)
-        return self._finish(query, slices, joined, own), _bound_rows(query.bound, losses)
+        size = sum(relation.nbytes for relation in slices.values())
+        with self.room.hold(size + measure_rows(query.bound, windows, joined, views_of)):
+            for number, window in windows.items():
+                check_work()
+                leaf = query.bound.streams[number]
+                slices[leaf.table] = read_leaf_slice(window, leaf, streams[number])
+            return self._finish(query, slices, joined, own), _bound_rows(query.bound, losses)
 
     def _compute_reduced(
         self, version: Version, query: PreparedQuery, streams: Sequence[StreamDef], instant: int
@@ -248,6 +262,7 @@ class Invoker:
         limits = query.limits.cap(self._ceilings)
         if table.num_rows > limits.rows:
             raise too_many_rows_error(limits)
+        hold_memory(table.nbytes)
         return narrow_integers(table), losses
 
     def _answer_from_cache(
@@ -321,6 +336,7 @@ class Invoker:
             if table.num_rows > limits.rows:
                 raise too_many_rows_error(limits)
             columns = [table[column] for column, _ in bound.projection]
+            hold_memory(table.nbytes)
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
         if query.join is not None and joined is None:
             joined = join_window_slices(query.join, bound, slices)
@@ -385,21 +401,6 @@ class Invoker:
             if leaf.after_shape is not None:
                 slot = None  # the window counts elements that do not match, too
         return self.losses.find(version, stream, low, high, slot)
-
-
-def _slice(views: Sequence[LeafView], leaf: StreamLeaf, stream: StreamDef, at: int) -> pa.Table:
-    """The rows of a leaf's window, with the columns the query asks of it."""
-    columns = leaf.columns or stream.schema.names[:1]
-    stamps = ("__ts",) * len(leaf.hidden)
-    counts_all = leaf.after_shape is not None
-    parts = take_slice(views, leaf.window, at, (*columns, *stamps), counts_all)
-    if parts:
-        return pa.concat_tables(parts).rename_columns([*columns, *leaf.hidden])
-    schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
-    empty = schema.empty_table().select(list(columns))
-    for name in leaf.hidden:
-        empty = empty.append_column(name, pa.array([], pa.int64()))
-    return empty
 
 
 def _bound_rows(bound: BoundQuery, losses: Sequence[Loss]) -> tuple[Loss, ...]:

@@ -337,6 +337,13 @@ class LeafView:
     def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
         return self._segment.table.select(list(columns)).slice(lo, hi - lo)
 
+    def row_bytes(self, columns: Sequence[str] | None) -> float:
+        """The bytes of columns in a row, on average; without columns what the file has for one."""
+        if columns is None:
+            return self._ref.bytes / max(self._ref.rows, 1)
+        table = self._segment.table
+        return table.select(list(columns)).nbytes / max(table.num_rows, 1)
+
     def last_per_key(
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.engine.invocation.window_slices import full_since, take_slice
+from millpond.engine.invocation.window_slices import find_slice, full_since
 from millpond.model.windows import Range, Rows, Unbounded, Window
 
 
@@ -38,6 +38,9 @@ class Segment:
     def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
         return self.table.select(list(columns)).slice(lo, hi - lo)
 
+    def row_bytes(self, columns: Sequence[str] | None) -> float:
+        return 8.0 * len(columns or self.table.column_names)
+
     def last_per_key(
         self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
@@ -64,10 +67,13 @@ def test_order_is_that_of_the_elements(stamps, spread, window, keep, at, counts_
     segments = spread.draw(st.permutations(segments))
 
     def rows(segments: Sequence[Segment]) -> list[tuple[int, int]]:
-        tables = take_slice(segments, window, at, ["ts", "seq"], counts_all)
+        tables = find_slice(segments, window, at, counts_all).read(["ts", "seq"])
         return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
     found = rows(segments)
+    chosen = find_slice(segments, window, at, counts_all)
+    assert chosen.measure(["ts"]) == 8 * len(found)
+    assert chosen.measure() == 24 * len(found)
     assert found == sorted(found)
     assert found == rows([Segment(elements, keep)])
     if isinstance(window, Rows) and not window.by:
@@ -83,7 +89,7 @@ def test_only_what_overlaps_is_copied():
     ranges = [range(0, 100), range(99, 200), range(200, 300), range(250, 260)]
     number = iter(range(1000))
     segments = [Segment([(ts, next(number)) for ts in stamps], 1) for stamps in ranges]
-    tables = take_slice(segments, Unbounded(), 1000, ["ts"])
+    tables = find_slice(segments, Unbounded(), 1000).read(["ts"])
     assert [table.num_rows for table in tables] == [99, 2, 100, 50, 20, 40]
 
 
@@ -94,5 +100,5 @@ def test_segments_that_can_hold_no_successor_are_not_opened():
 
     older = Unopened([(ts, ts) for ts in range(100)], 1)
     newer = Segment([(ts, 1000 + ts) for ts in range(50, 200)], 1)
-    (table,) = take_slice([older, newer], Rows(2, ()), 1000, ["ts"])
+    (table,) = find_slice([older, newer], Rows(2, ()), 1000).read(["ts"])
     assert table["ts"].to_pylist() == [198, 199]
