@@ -71,6 +71,17 @@ FORMS: dict[str, tuple[str, int, list[tuple[Any, ...]]]] = {
         3,
         [("a", 2)],
     ),
+    "the last rows that a query chooses": (
+        "SELECT x.k, x.v FROM (SELECT k, v FROM s WHERE k IN (SELECT k FROM r WHERE v < 3) "
+        "QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts DESC) <= 1) AS x",
+        5,
+        [("a", 3), ("b", 2)],
+    ),
+    "a log of changes as of each element": (
+        "SELECT s.v, p.price FROM s ASOF LEFT JOIN p ON s.k = p.k AND s.ts >= p.ts",
+        3,
+        [(1, 100), (2, None), (3, 300)],
+    ),
     "a window on a query that is a stream": (
         "SELECT c FROM (ISTREAM(SELECT count(*) AS c FROM s [RANGE 3 SECONDS])) [RANGE 1 SECOND]",
         3,
@@ -147,6 +158,11 @@ REFUSED = {
     "a query in the WHERE of ROWS": (
         "SELECT v FROM s [ROWS 2 WHERE k IN (SELECT k FROM r)]",
         "WHERE of a ROWS window",
+    ),
+    "a non-retroactive relation that a log feeds": (
+        "CREATE NON RETROACTIVE RELATION fed (t TIMESTAMP, k STRING, PRIMARY KEY (k)) "
+        "TIMESTAMP BY t",
+        "NON RETROACTIVE",
     ),
     "a non-retroactive relation joined with groups": (
         "SELECT x.c FROM (SELECT k, count(*) AS c FROM s GROUP BY k) AS x JOIN n ON n.k = x.k",
