@@ -19,6 +19,7 @@ comparisons the exact join by sorted runs makes.
 
     python benchmarks/promising_tuples.py [--elements 1200] [--windows 5] [--data retail|flights]
         [--structures]      # figures 9, 10, 12 and 15 (promising/structures.py)
+        [--cpu]             # beside the exact shared join, by CPU time (promising/under_cpu.py)
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 from _harness import console, picture, show
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.synopses.summaries.count_sketch import BUCKETS, _buckets
-from promising import structures
+from promising import structures, under_cpu
 from promising.windows import Numbers, Window, read_flights, read_windows
 
 #: Elements that may be compared per element that arrives: the axis of the figures, 10 to 100 ms.
@@ -156,10 +157,13 @@ def main() -> None:
     parser.add_argument("--elements", type=int, default=1_200)
     parser.add_argument("--windows", type=int, default=5)
     parser.add_argument("--structures", action="store_true", help="figures 9, 10, 12 and 15")
+    parser.add_argument("--cpu", action="store_true", help="the exact join with equal CPU time")
     parser.add_argument("--data", choices=("retail", "flights"), default="retail")
     given = parser.parse_args()
     if given.structures:
         return structures.run(given.elements, given.data)
+    if given.cpu:
+        return under_cpu.run(given.elements, given.windows, given.data)
     read = read_windows if given.data == "retail" else read_flights
     windows = list(read(given.elements, given.windows))
     names = ("SIMPLE-SHJ", "PT-Join desc", "PT-Join weighted", "PT-Join asc")

@@ -2,7 +2,8 @@
 
     python parts_life.py STORE KILLED...
 
-A first life under STORE/whole is not killed.
+A first life under STORE/whole is not killed. Of each other it is said how many changes of each
+query had been received when it was killed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ FOLLOWED = {
     f" WITH PREFERENCE WEIGHTED {ITEM}(item) BUDGET '0.5 probes'",
     "joined": "SELECT n, t.ts FROM s [RANGE 20 SECONDS], t [RANGE 30 SECONDS] WHERE s.item = t.item"
     f" WITH PREFERENCE DESC {ITEM}(s.item) FADE FACTOR 0.8 BUDGET '0.6 probes'",
+    "summed": "SELECT COUNT(*) AS c, SUM(n) AS total FROM s [RANGE 9 SECONDS]"
+    f" WITH PREFERENCE DESC {ITEM}(item) BUDGET '0.5 probes'",
 }
 
 
@@ -49,9 +52,24 @@ def steps() -> Iterator[pond_life.Step]:
         yield f"HEARTBEAT {stream} AT TIMESTAMP '2026-01-01 00:01:00';"
 
 
+def count_received(store: Path) -> list[int]:
+    """How many changes of each query a client of this pond has received."""
+    records = [pond_life.received(store, name) for name in FOLLOWED]
+    return [len(own.read_text().splitlines()) if own.exists() else 0 for own in records]
+
+
+def main(folder: Path, killed: list[str]) -> None:
+    """Live a life for each fail point, and go on with it."""
+    pond_life.in_a_process(lambda: None, folder / "whole")
+    for setting in killed:
+        store = folder / setting
+        first = pond_life.in_a_process(lambda s=setting: pond_life.fail_points.arm(s), store)
+        print(setting, "killed" if first else "lived", *count_received(store), flush=True)
+        if first and pond_life.in_a_process(lambda: None, store):
+            sys.exit(f"{setting}: killed again")
+
+
 if __name__ == "__main__":
     pond_life.steps = steps
     pond_life.FOLLOWED = tuple(FOLLOWED)
-    folder = Path(sys.argv[1])
-    pond_life.in_a_process(lambda: None, folder / "whole")
-    pond_life.main(folder, sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2:])

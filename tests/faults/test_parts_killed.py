@@ -6,6 +6,7 @@ and every cursor names the same result.
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,15 +38,24 @@ def test_killed_lives_receive_what_a_whole_one_receives(tmp_path: Path) -> None:
         timeout=900,
     )
     assert shown.returncode == 0, shown.stdout + shown.stderr
-    told = dict(line.split() for line in shown.stdout.splitlines())
-    assert sum(word == "killed" for word in told.values()) >= 3, told
-    for name in FOLLOWED:
+    told = {name: counts for name, *counts in map(str.split, shown.stdout.splitlines())}
+    assert sum(word == "killed" for word, *_ in told.values()) >= 3, told
+    cut = set()
+    for number, name in enumerate(FOLLOWED):
         whole = _rows(received(tmp_path / "whole", name))
         assert len(whole) > 20
-        for setting in KILLED:
-            assert _rows(received(tmp_path / setting, name)) == whole, (setting, name)
+        cursors = [json.loads(line)[0] for line in whole]
+        assert cursors == sorted(set(cursors)), name
+        for setting, (word, *counts) in told.items():
+            found, before = _rows(received(tmp_path / setting, name)), int(counts[number])
+            # Row by row: what had come before the kill, and what comes behind it.
+            assert found[:before] == whole[:before], (setting, name)
+            assert found[before:] == whole[before:], (setting, name)
+            if word == "killed" and 0 < before < len(whole):
+                cut.add(name)
+    assert cut == set(FOLLOWED)  # each was cut in the middle by some kill
 
 
 def _rows(record: Path) -> list[str]:
-    """The changes received, without the store's own part of the cursors."""
+    """The changes received: a line each, with its cursor."""
     return record.read_text().splitlines()

@@ -21,7 +21,7 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
     timestamps, for a non-retroactive relation the begin and end of each row's interval.
     """
     needed: dict[int, tuple[str, ...]] = {}
-    for number, select in enumerate(tree.find_all(exp.Select)):
+    for number, select in enumerate(list(tree.find_all(exp.Select))):
         joins = select.args.get("joins") or []
         tables = _items(select)
         names = [t.name.lower() if isinstance(t, exp.Table) else "" for t in tables]
@@ -31,22 +31,25 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
                 continue
             join = joins[place - 1] if place else None
             optional = join is not None and (join.side == "LEFT" or join.kind in ("SEMI", "ANTI"))
-            stamps = []
-            for other, beside in enumerate(names[:place] if optional else names):
-                if beside.removesuffix("$rejects") in world.streams:
-                    stamps.append(f"at_{number}_{other}")
-                    needed[id(tables[other])] = (stamps[-1],)
-            around = select.find_ancestor(exp.Select)
+            stamps = _stamp(world, needed, tables[:place] if optional else tables)
+            inner, around = select, select.find_ancestor(exp.Select)
             while not stamps and around is not None:
-                # In a subquery: the elements of the row that it is evaluated for.
-                for other, table in enumerate(_items(around)):
-                    name = table.name.lower() if isinstance(table, exp.Table) else ""
-                    if name.removesuffix("$rejects") in world.streams:
-                        known = needed.get(id(table)) or (f"at_{number}_{place}_{other}",)
-                        needed[id(table)] = known
-                        stamps.append(known[0])
-                around = around.find_ancestor(exp.Select)
+                # In a subquery: the elements of the row that it is evaluated for. A query in FROM
+                # is evaluated for the items before it, one in ON for the join's item too.
+                above = _items(around)
+                holds = [any(n is inner for n in item.walk()) for item in above]
+                if any(holds):
+                    above = above[: holds.index(True)]
+                else:
+                    ons = [j.args.get("on") for j in around.args.get("joins") or []]
+                    for found, on in enumerate(ons):
+                        if on is not None and any(n is inner for n in on.walk()):
+                            above = above[: found + 2]
+                stamps = _stamp(world, needed, above)
+                inner, around = around, around.find_ancestor(exp.Select)
             if not stamps:
+                if _stands_apart(world, tables[place]):
+                    continue
                 if any(o.name.lower() in world.streams for o in tree.find_all(exp.Table)):
                     raise ValueError("a non-retroactive relation without a stream beside it")
                 continue
@@ -67,7 +70,66 @@ def join_nrrs(world: World, tree: exp.Expression) -> dict[int, tuple[str, ...]]:
             hidden = [c for name, own in extra.items() if of in (None, name) for c in own]
             if hidden:
                 star.set("except_", [exp.to_identifier(c) for c in hidden])
+    for query in tree.find_all(exp.Subquery):
+        if id(query) in needed:
+            # Its rows are elements: it hands on when the youngest of each row came.
+            youngest = ", ".join(_stamp(world, needed, _items(query.this)))
+            query.this.select(
+                f"greatest({youngest}) AS {needed[id(query)][0]}", copy=False, dialect="duckdb"
+            )
     return needed
+
+
+def _stamp(world: World, needed: dict[int, tuple[str, ...]], items: list[exp.Expr]) -> list[str]:
+    """Name a column of timestamps for each item whose rows are elements; list these columns."""
+    stamps: list[str] = []
+    for item in items:
+        if isinstance(item, exp.Table):
+            made = item.name.lower().removesuffix("$rejects") in world.streams
+        else:
+            made = _is_made_row_by_row(item) and bool(_stamp(world, needed, _items(item.this)))
+        if made:
+            stamps += needed.setdefault(id(item), (f"at_{len(needed)}",))
+    return stamps
+
+
+def _is_made_row_by_row(item: exp.Expr) -> bool:
+    """Whether an item of FROM is a plain SELECT, each of whose rows is made of one of its FROM."""
+    query = item.this
+    if not isinstance(item, exp.Subquery) or not isinstance(query, exp.Select):
+        return False
+    clauses = ("group", "having", "distinct", "qualify", "limit", "offset", "windows")
+    if any(query.args.get(clause) for clause in clauses):
+        return False
+    return not any(c.find(exp.AggFunc) or c.find(exp.Window) for c in query.expressions)
+
+
+def _stands_apart(world: World, table: exp.Expr) -> bool:
+    """Whether a relation meets no element: every SELECT around it reads nothing else in FROM.
+
+    Then there is no join, and what holds is what it is at the instant.
+    """
+    if table.find_ancestor(exp.CTE):
+        return False
+    select = table.find_ancestor(exp.Select)
+    inner: exp.Expr = table
+    while select is not None:
+        others = list(select.find_all(exp.Table))
+        mine = [t for t in others if not _is_apart(t, inner, select)]
+        names = {t.name.lower() for t in mine if t is not table}
+        if select.args.get("from_") and not names <= set(world.relations):
+            return False
+        inner, select = select, select.find_ancestor(exp.Select)
+    return True
+
+
+def _is_apart(table: exp.Table, inner: exp.Expr, select: exp.Select) -> bool:
+    """Whether a table of a SELECT stands with `inner` below one item of its FROM clause."""
+    for item in _items(select):
+        tables = [id(n) for n in item.walk()]
+        if id(inner) in tables and id(table) in tables:
+            return item is not inner
+    return False
 
 
 def _items(select: exp.Select) -> list[exp.Expr]:

@@ -148,6 +148,17 @@ _ATTACHED = (
     "SELECT k, (SELECT max(n.v) FROM n WHERE n.k = p.k) AS m FROM {one} AS p",
     "SELECT n.v, count(*) AS c FROM n, {one} AS p WHERE n.k = p.k GROUP BY n.v",
     "SELECT p.v, n.v AS u, r.v AS m FROM {one} AS p, n, r WHERE n.k = p.k AND r.k = p.k",
+    "SELECT x.k, n.v FROM (SELECT k, v FROM {one} AS p WHERE v >= 1) AS x"
+    " LEFT JOIN n ON n.k = x.k AND n.v > x.v",
+    "SELECT x.*, n.v AS m FROM (SELECT p.*, q.v AS u FROM {one} AS p, {two} AS q WHERE p.k = q.k)"
+    " AS x, n WHERE n.k = x.k",
+    "SELECT p.k, l.m FROM {one} AS p, LATERAL (SELECT max(n.v) AS m FROM n WHERE n.k = p.k) AS l",
+    "SELECT p.k, l.v FROM {one} AS p LEFT JOIN LATERAL (SELECT v FROM n WHERE n.v >= p.v) AS l"
+    " ON TRUE",
+    "SELECT p.k, p.v, q.v AS u FROM {one} AS p LEFT JOIN {two} AS q"
+    " ON p.v = q.v AND p.k IN (SELECT n.k FROM n)",
+    "SELECT k, v FROM {a} AS p UNION ALL SELECT k, v FROM n",
+    "SELECT k, v FROM n WHERE v > 0 EXCEPT SELECT k, v FROM {a} AS p",
 )
 _OTHERS = (
     "SELECT p.k, q.v FROM {a} AS p FULL JOIN {b} AS q ON p.k = q.k",

@@ -166,7 +166,11 @@ class _Check:
 
     def refuse_bare_query(self, node: exp.Expr) -> None:
         if node.parent is not None and not isinstance(node.parent, _AROUND_QUERIES):
-            raise self.fault(node, "a query inside an expression stands in brackets of its own")
+            raise self.fault(
+                node,
+                "a query inside an expression stands in brackets of its own",
+                hint="Write one more pair of brackets: a = ANY ((VALUES (1), (2))).",
+            )
 
     def select(self, node: exp.Expr) -> None:
         self.refuse_bare_query(node)

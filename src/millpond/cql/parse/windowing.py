@@ -50,17 +50,21 @@ class WindowingParser(ValuesParser):
         if not hops and not self.sees("TUMBLE"):
             self.fail_expecting("TUMBLE or HOP")
         self._advance(2)
+        self._argument_name("DATA")
         item = self._windowed_item()
         self.expect_symbol(TokenType.COMMA, ",")
+        self._argument_name("TIMECOL")
         time = self._descriptor()
         self.expect_symbol(TokenType.COMMA, ",")
         slide_start = self.here()
+        self._argument_name("SLIDE" if hops else "SIZE")
         slide = self.duration("the slide" if hops else "the window")
         size = slide
         if hops:
             self.expect_symbol(
                 TokenType.COMMA, ",", "Write HOP(stream, column, slide, size of a window)."
             )
+            self._argument_name("SIZE")
             size = self.duration("the window")
             self._check_hops(slide, size, self.since(slide_start))
         offset = self._offset()
@@ -68,6 +72,18 @@ class WindowingParser(ValuesParser):
         subquery = _make_subquery(item, time, slide, size, offset)
         place(subquery, self.since(start))
         return subquery
+
+    def _argument_name(self, name: str) -> None:
+        """Read `DATA =>`, as Flink names arguments, if a name stands before the next one."""
+        if self._next.token_type is not TokenType.FARROW:
+            return
+        if not self.sees(name):
+            raise self.fault(
+                f'the argument {name} was expected here, not "{self._curr.text}"',
+                hint="Write TUMBLE(DATA => stream, TIMECOL => column, SIZE => INTERVAL 1 MINUTE), "
+                "and SLIDE before SIZE for HOP; the names may be left out.",
+            )
+        self._advance(2)
 
     def _windowed_item(self) -> exp.Expr:
         if self.sees("TABLE"):
@@ -92,6 +108,7 @@ class WindowingParser(ValuesParser):
     def _offset(self) -> int:
         if not self.accept_symbol(TokenType.COMMA):
             return 0
+        self._argument_name("OFFSET")
         return self.duration("the offset", zero=True)
 
     def _check_hops(self, slide: int, size: int, span: Span) -> None:

@@ -139,7 +139,7 @@ class RegionProber:
         numbers = np.arange(len(self._looks) + 1)
         bounds, looked = np.searchsorted(query, numbers), np.searchsorted(every, numbers)
         last = np.searchsorted(regions["query"], numbers[1:]) - 1
-        own_stamps = stamps[0][good]
+        own_stamps, alone, nothing = stamps[0][good], len(sides) == 1, np.empty(0, np.int64)
         # What a query looks at that comes with this piece; of one that has no pairs, nothing.
         there = every if found else regions["query"]
         for number in np.unique(there).tolist():
@@ -156,7 +156,7 @@ class RegionProber:
                     priority[owner[own_rows]],
                     own_stamps[own_rows],
                     # Only an aggregate of one stream asks what was looked at.
-                    stamps[0][looked[number] : looked[number + 1] * (len(sides) == 1)],
+                    stamps[0][looked[number] : looked[number + 1]] if alone else nothing,
                     float(priority[last[number]]),
                 )
             )

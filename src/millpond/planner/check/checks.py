@@ -16,6 +16,7 @@ from millpond.model.functions import ALLOWED, Refusal
 from millpond.planner.check.duckdb_messages import translate_message
 from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
 from millpond.planner.check.typecheck import TypeCheck
+from millpond.planner.resolve.columns import json_hint
 from millpond.planner.resolve.duckdb_tree import FunctionCall, find_calls, find_tables
 from millpond.planner.resolve.error_places import mark, mark_word
 from millpond.planner.resolve.names import Names, did_you_mean
@@ -177,9 +178,11 @@ def explain_objection(
     complaint = translate_message(message)
     if node is None and complaint.column is not None:
         node = _column(complaint.column, scopes)
-    error = MillpondError(
-        complaint.code, complaint.primary, detail=complaint.detail, hint=complaint.hint
-    )
+    hint = complaint.hint
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "array_extract":
+        value, key = node.expressions
+        hint = json_hint(to_duckdb(value)) if key.is_string else hint  # written value['key']
+    error = MillpondError(complaint.code, complaint.primary, detail=complaint.detail, hint=hint)
     return error.at(text, mark(node, text)) if node is not None else error
 
 

@@ -84,7 +84,9 @@ def _take_fields(
                 raise MillpondError(
                     "CQL-202",
                     f'no field "{name}" in "{to_duckdb(value)}", which is {type_}',
-                    hint=did_you_mean(name, list(known)),
+                    hint=json_hint(to_duckdb(value))
+                    if type_ == "VARCHAR"
+                    else did_you_mean(name, list(known)),
                     text=text,
                     span=span_of(column),
                 )
@@ -144,10 +146,17 @@ def _resolve_qualified(
         detail=f'"{qualifier}" is not in the FROM clause, which has: {join_names(names)}.'
         if names
         else f'"{qualifier}" is not in the FROM clause.',
-        hint=did_you_mean(qualifier, names),
+        hint=json_hint(qualifier)
+        if any(s.type_of(qualifier) == "VARCHAR" for s in scope.sources)
+        else did_you_mean(qualifier, names),
         text=text,
         span=span_of(column),
     )
+
+
+def json_hint(name: str) -> str:
+    """Say how a part of the JSON in a text is taken."""
+    return f"If it is JSON, write {name} ->> 'field', or {name} -> 'field' ->> 'inner field'."
 
 
 def _may_be_struct(source: Source, column: str) -> bool:

@@ -8,7 +8,10 @@ lives. In SQL over slices that is an ordinary join with all of the relation's ve
 
 For this, the slices of the joined streams have their elements' timestamps as one more column, and
 the relation's slice has the interval of each row. No text can name these hidden columns, and `*`
-leaves them out.
+leaves them out. A query in FROM that makes its rows of elements, one by one, hands the greatest
+timestamp of each on.
+
+What is joined with no stream, on a side of UNION say, is the relation as it is at the instant.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from sqlglot import exp
 
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
-from millpond.planner.resolve.row_by_row import is_group_by_group
+from millpond.planner.resolve.row_by_row import is_group_by_group, is_row_by_row
 from millpond.planner.resolve.scope import Leaf, SelectScope, Source
 
 #: Key of a SELECT's or join's `meta`: the conditions that are added to it.
 CONDITIONS = "attached_conditions"
 #: Key of a SELECT's `meta`: hidden columns by the name of the FROM item that has them.
 HIDDEN = "attached_columns"
+#: Key of a SELECT's `meta`: the timestamp columns whose greatest it has as one more column, and the
+#: name of that column.
+STAMP = "attached_stamp"
 
 
 def timestamp_column(leaf: Leaf) -> str:
@@ -39,8 +45,9 @@ def interval_columns(leaf: Leaf) -> tuple[str, str]:
 def mark_nrr_joins(scopes: Iterable[SelectScope], leaves: Iterable[Leaf], text: str) -> None:
     """Mark the SELECTs that join non-retroactive relations; add hidden columns to their leaves.
 
-    In a subquery of WHERE or of the SELECT list, where no stream stands beside it, a relation is
-    attached to the row that the subquery is evaluated for.
+    In a subquery of WHERE, of ON or of the SELECT list, and in a query in FROM behind streams,
+    where no stream stands beside it, a relation is attached to the row that the subquery is
+    evaluated for.
 
     Raises:
         MillpondError: CQL-301, where such a relation is not joined with a stream.
@@ -49,10 +56,12 @@ def mark_nrr_joins(scopes: Iterable[SelectScope], leaves: Iterable[Leaf], text: 
     if not any(leaf.is_stream for leaf in every):
         return  # alone it is a relation like any other
     found: set[int] = set()
+    relations = {id(leaf.node) for leaf in every if not leaf.is_stream}
     for scope in scopes:
         for source in scope.sources:
             if source.leaf is not None and is_nrr(source.leaf):
-                _mark_nrr_join(scope, source, text)
+                if _is_joined(source.leaf.node, relations):
+                    _mark_nrr_join(scope, source, text)
                 found.add(id(source.leaf))
     by_select = {id(scope.select): scope for scope in scopes}
     for leaf in every:
@@ -64,6 +73,37 @@ def mark_nrr_joins(scopes: Iterable[SelectScope], leaves: Iterable[Leaf], text: 
 def is_nrr(leaf: Leaf) -> bool:
     """Whether a leaf is a non-retroactive relation."""
     return not leaf.is_stream and bool(getattr(leaf.definition, "non_retroactive", False))
+
+
+def _is_joined(node: exp.Expr, relations: set[int]) -> bool:
+    """Whether rows of an occurrence are combined with what may be made of elements.
+
+    Other sides of UNION do not combine rows with it, nor does what stands beside it in a SELECT
+    without FROM. Entries of WITH may be read anywhere: what is in one counts as combined.
+
+    Args:
+        node: The occurrence of a relation.
+        relations: The ids of all occurrences of relations in the query.
+    """
+    inside, found = node, False
+    while (around := inside.parent) is not None:
+        if isinstance(around, exp.CTE):
+            return True
+        if not isinstance(around, exp.SetOperation):
+            tables = [
+                table
+                for part in around.iter_expressions()
+                if part is not inside
+                for table in part.find_all(exp.Table)
+            ]
+            tables += [around] if isinstance(around, exp.Table) else []
+            found = found or any(id(table) not in relations for table in tables)
+        if isinstance(around, exp.Select):
+            if found and around.args.get("from_"):
+                return True
+            found = False
+        inside = around
+    return False
 
 
 def _mark_nrr_join(scope: SelectScope, source: Source, text: str) -> None:
@@ -79,28 +119,47 @@ def _mark_nrr_join(scope: SelectScope, source: Source, text: str) -> None:
     if is_optional and join is not None:
         _refuse_using(leaf, join, text)
     beside = scope.sources[: scope.sources.index(source)] if is_optional else scope.sources
-    streams = _list_streams(beside)
-    owner = scope
-    if not streams:
-        owner, streams = _find_streams_around(scope, leaf, text)
+    stamps = _stamp(scope, beside)
+    if not stamps:
+        stamps = _find_stamps_around(scope, leaf, text)
     place: exp.Expr = join if is_optional and join is not None else scope.select
-    _attach(leaf, streams, place)
-    for each in (scope, owner):
-        _hide_columns(each)
+    _attach(leaf, stamps, place)
+    _hide_columns(scope)
 
 
-def _list_streams(sources: Iterable[Source]) -> list[Leaf]:
-    return [s.leaf for s in sources if s.leaf is not None and s.leaf.is_stream]
+def _stamp(scope: SelectScope, sources: Iterable[Source]) -> list[str]:
+    """Give the sources that are made of elements a column of timestamps; list these columns."""
+    stamps: list[str] = []
+    for source in sources:
+        if source.leaf is not None:
+            if source.leaf.is_stream:
+                source.leaf.hidden = (timestamp_column(source.leaf),)
+                stamps += source.leaf.hidden
+        elif inner := _find_query_of_elements(scope, source):
+            if STAMP not in inner.select.meta and (below := _stamp(inner, inner.sources)):
+                inner.select.meta[STAMP] = (below, f"{below[0]}_out")
+            if STAMP in inner.select.meta:
+                stamps.append(inner.select.meta[STAMP][1])
+    _hide_columns(scope)
+    return stamps
 
 
-def _attach(leaf: Leaf, streams: list[Leaf], place: exp.Expr) -> None:
-    """Note at a SELECT or a join that a relation's rows are those of the streams' youngest."""
-    for stream in streams:
-        stream.hidden = (timestamp_column(stream),)
+def _find_query_of_elements(scope: SelectScope, source: Source) -> SelectScope | None:
+    """Find the SELECT of an item of FROM, not of WITH, that makes each row of a row of its own."""
+    inner = source.body.select if source.body is not None else None
+    if inner is None or not is_row_by_row(inner):
+        return None
+    items = [scope.select.args["from_"].this, *(j.this for j in scope.select.args.get("joins", []))]
+    written = any(isinstance(i, exp.Subquery) and i.unnest() is inner.select for i in items)
+    return inner if written else None
+
+
+def _attach(leaf: Leaf, stamps: list[str], place: exp.Expr) -> None:
+    """Note at a SELECT or a join that a relation's rows are those of the youngest element."""
     leaf.hidden = interval_columns(leaf)
-    stamps = ", ".join(timestamp_column(s) for s in streams)
     begin, end = leaf.hidden
-    sql = f"{begin} <= greatest({stamps}) AND greatest({stamps}) < {end}"
+    youngest = f"greatest({', '.join(stamps)})"
+    sql = f"{begin} <= {youngest} AND {youngest} < {end}"
     place.meta.setdefault(CONDITIONS, []).append(sql)
 
 
@@ -110,6 +169,8 @@ def _hide_columns(scope: SelectScope) -> None:
     for item in scope.sources:
         if item.leaf is not None and item.leaf.hidden:
             hidden[item.name.lower()] = item.leaf.hidden
+        elif (inner := _find_query_of_elements(scope, item)) and STAMP in inner.select.meta:
+            hidden[item.name.lower()] = (inner.select.meta[STAMP][1],)
 
 
 def _mark_semijoin(leaf: Leaf, by_select: dict[int, SelectScope], text: str) -> None:
@@ -122,11 +183,11 @@ def _mark_semijoin(leaf: Leaf, by_select: dict[int, SelectScope], text: str) -> 
     joins = select.args["joins"]
     place = next(number for number, each in enumerate(joins) if each is join)
     before = [select.args["from_"].this, *(each.this for each in joins[:place])]
-    streams = [s for s in _list_streams(scope.sources) if any(s.node is node for node in before)]
-    if not streams or any(each.side in ("RIGHT", "FULL") for each in joins):
+    stamps = _stamp(scope, _find_sources_of(scope, before))
+    if not stamps or any(each.side in ("RIGHT", "FULL") for each in joins):
         raise _refusal(leaf, text, "on the right of such a SEMI or ANTI JOIN")
     _refuse_using(leaf, join, text)
-    _attach(leaf, streams, join)
+    _attach(leaf, stamps, join)
     _hide_columns(scope)
 
 
@@ -148,10 +209,23 @@ def _refuse_using(leaf: Leaf, join: exp.Join, text: str) -> None:
         )
 
 
-def _find_streams_around(
-    scope: SelectScope, leaf: Leaf, text: str
-) -> tuple[SelectScope, list[Leaf]]:
-    """Find the streams whose rows a subquery with a relation is evaluated for, one by one.
+def _find_sources_of(scope: SelectScope, items: list[exp.Expr]) -> list[Source]:
+    """Find the sources that stand in a FROM clause as these items."""
+    found = []
+    for source in scope.sources:
+        node: exp.Expr | None = source.leaf.node if source.leaf is not None else None
+        if node is None and source.body is not None and source.body.select is not None:
+            select = source.body.select.select
+            node = next(
+                (i for i in items if isinstance(i, exp.Subquery) and i.unnest() is select), None
+            )
+        if any(node is item for item in items):
+            found.append(source)
+    return found
+
+
+def _find_stamps_around(scope: SelectScope, leaf: Leaf, text: str) -> list[str]:
+    """Stamp the elements for whose rows a subquery with a relation is evaluated, one by one.
 
     Raises:
         MillpondError: CQL-301, there are none, or the subquery is evaluated for groups of rows.
@@ -161,15 +235,35 @@ def _find_streams_around(
         clause: exp.Expr = inner.select
         while clause.parent is not None and clause.parent is not around.select:
             clause = clause.parent
-        by_row = clause.arg_key == "where" or (
-            clause.arg_key == "expressions" and not is_group_by_group(around.select)
-        )
-        if clause.parent is None or not by_row:
+        sources = around.sources
+        if clause.parent is None:
             break
-        if streams := _list_streams(around.sources):
-            return around, streams
+        if isinstance(clause, exp.Join):
+            sources = _find_sources_before(around, clause, inner.select)
+        elif clause.arg_key != "where" and (
+            clause.arg_key != "expressions" or is_group_by_group(around.select)
+        ):
+            break
+        if stamps := _stamp(around, sources):
+            return stamps
         inner, around = around, around.parent
     raise _refusal(leaf, text, "with no stream beside it in its FROM clause")
+
+
+def _find_sources_before(scope: SelectScope, join: exp.Join, query: exp.Expr) -> list[Source]:
+    """Find the sources for whose rows a query in a join is evaluated: in its ON, or its item.
+
+    There are none where later items of FROM make the rows younger, or a row may be of one side.
+    """
+    joins = scope.select.args["joins"]
+    place = next(number for number, each in enumerate(joins) if each is join)
+    in_on = not any(node is query for node in join.this.walk())
+    items = [scope.select.args["from_"].this, *(each.this for each in joins[: place + in_on])]
+    before = _find_sources_of(scope, items)
+    later = _find_sources_of(scope, [each.this for each in joins[place + 1 :]])
+    if join.side not in ("", "LEFT") or join.method or (later and not join.side):
+        return []
+    return [] if any(each.side in ("RIGHT", "FULL") for each in joins) else before
 
 
 def _refusal(leaf: Leaf, text: str, where: str) -> MillpondError:
@@ -200,6 +294,10 @@ def add_nrr_conditions(select: exp.Select) -> None:
                 _leave_out(inner, [c for columns in hidden.values() for c in columns])
             elif isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star):
                 _leave_out(inner.this, hidden.get(inner.args["table"].name.lower(), ()))
+    if STAMP in select.meta:
+        below, name = select.meta[STAMP]
+        youngest = _parse_condition(f"greatest({', '.join(below)})")
+        select.append("expressions", exp.alias_(youngest, name))
 
 
 def _add(node: exp.Expr, key: str, conditions: list[str] | None) -> None:

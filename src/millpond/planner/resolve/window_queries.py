@@ -33,8 +33,9 @@ def move_window_queries(tree: exp.Expr, text: str) -> None:
                 "CQL-301",
                 "a subquery inside the WHERE of a ROWS window is not available yet",
                 detail="Which elements the window counts would change with the subquery's answer.",
-                hint="Move the condition to the query's WHERE, which is applied to the counted "
-                "elements, or put ROWS behind a query: (ISTREAM(SELECT ... WHERE ...)) [ROWS n].",
+                hint="Write (SELECT * FROM stream WHERE ... QUALIFY row_number() OVER "
+                "(PARTITION BY key ORDER BY ts DESC) <= n); for elements judged as they come, "
+                "(ISTREAM(SELECT ... WHERE ...)) [ROWS n].",
                 text=text,
                 span=mark(query, text),
             )

@@ -116,7 +116,8 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
             "CQL-301",
             "NON RETROACTIVE relations fed by a log of changes are not available yet",
             detail="A relation with TIMESTAMP BY is what the last record of each key says.",
-            hint="Leave out NON RETROACTIVE, or make the updates with statements.",
+            hint="Declare the log as a STREAM and read it with ASOF LEFT JOIN, which gives each "
+            "element the last record before it; or make the updates with statements.",
             text=statement.text,
             span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
         )
