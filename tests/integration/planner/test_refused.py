@@ -126,7 +126,7 @@ REFUSED = [
     (
         "SELECT * FROM flights [ROWS 2 WHERE delay > («SELECT 1»)]",
         "CQL-301",
-        "query's WHERE",
+        "QUALIFY row_number() OVER",
     ),
 ]
 
