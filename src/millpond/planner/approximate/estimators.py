@@ -130,6 +130,7 @@ def estimating_query(
         output=Schema(tuple(fields)),
         projection=None,
         aggregates=None,
+        grouped=None,
         join=None,
     )
 

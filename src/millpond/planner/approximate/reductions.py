@@ -122,7 +122,7 @@ def reduce_query(bound: BoundQuery, found: Survey, wanted: Reduction) -> Reduced
     reduction = Reduction(wanted.window if shortened else None, wanted.sample if sampled else None)
     if not reduction:
         return None
-    reduced = replace(bound, streams=tuple(leaves), aggregates=None, join=None)
+    reduced = replace(bound, streams=tuple(leaves), aggregates=None, grouped=None, join=None)
     if not sampled or not found.estimates:
         return ReducedQuery(bound, reduced, reduction)
     assert wanted.sample is not None
