@@ -146,7 +146,9 @@ def test_every_result_is_an_exact_one_and_none_comes_twice(ready: Pond, budget: 
     assert short >= (len(QUERIES) - 1 if budget == "0.3 probes" else 3)
 
 
-@pytest.mark.parametrize("budget", ["0.3 probes", "100000 probes"])
+@pytest.mark.parametrize(
+    "budget", ["0.3 probes", pytest.param("100000 probes", marks=pytest.mark.slow)]
+)
 def test_a_clock_that_is_set_back_takes_back_what_was_found_and_no_more(
     ready: Pond, budget: str
 ) -> None:
@@ -171,7 +173,9 @@ def test_a_clock_that_is_set_back_takes_back_what_was_found_and_no_more(
         assert is_exact or budget == "0.3 probes", name
 
 
-@pytest.mark.parametrize("budget", ["0.7 probes", "100000 probes"])
+@pytest.mark.parametrize(
+    "budget", ["0.7 probes", pytest.param("100000 probes", marks=pytest.mark.slow)]
+)
 def test_pieces_of_a_step_find_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
