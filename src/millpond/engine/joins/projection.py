@@ -22,7 +22,7 @@ from millpond.engine.scalars.residual_query import (
     answer_too_large_error,
     too_many_rows_error,
 )
-from millpond.engine.scalars.work import hold_memory
+from millpond.model.work import hold_memory
 from millpond.planner.bind.bound_query import BoundQuery
 
 #: Rows taken at once, so that a too large answer is noticed before it is complete. Few at first,

@@ -17,6 +17,7 @@ from millpond.catalog.objects import Definition
 from millpond.cql.tree import nodes
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
+from millpond.model.work import check_work
 from millpond.planner.resolve.columns import resolve_column
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.from_clause import FromClause
@@ -62,8 +63,9 @@ class Resolver:
             period: The `BEGIN … END` of the FROM clause the expression stands in.
 
         Raises:
-            MillpondError: a name in the expression is wrong.
+            MillpondError: a name in the expression is wrong; POND-405, the request is to end.
         """
+        check_work()
         known, named = self._ctes(node, parent, known)
         match node:
             case exp.Select():
@@ -223,6 +225,7 @@ class Resolver:
         stack = [(node, place)]
         while stack:
             node, place = stack.pop()
+            check_work()
             check_placement(node, place, self.text)
             match node:
                 case exp.Column() if isinstance(node.this, exp.Star):

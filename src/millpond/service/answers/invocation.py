@@ -25,12 +25,12 @@ from millpond.engine.scalars.residual_query import (
     Residual,
     too_many_rows_error,
 )
-from millpond.engine.scalars.work import check_work, hold_memory
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, interval
+from millpond.model.work import check_work, hold_memory
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations

@@ -33,8 +33,8 @@ from millpond.engine.aggregates.segment_totals import (
     find_rows,
     read_totals,
 )
-from millpond.engine.scalars.work import check_work
 from millpond.model.windows import interval
+from millpond.model.work import check_work
 from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import LeafView

@@ -25,9 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
+from millpond.model.work import wait_for
 from millpond.planner.dataflow.shared_log import find_shape
 from millpond.runtime import advance_task as tasks
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult

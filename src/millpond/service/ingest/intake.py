@@ -25,11 +25,11 @@ from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.engine.admission.shed import choose_elements, is_chunk_shed, shed_table
-from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.names import LONGEST_KEY, find_fault_of_line
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.unicode_text import check_unicode
+from millpond.model.work import wait_for
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight

@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.engine.scalars.work import Work, begin_work, finish_work
 from millpond.errors import MillpondError
+from millpond.model.work import Work, begin_work, finish_work
 from millpond.service.answers import evaluation_room
 from millpond.service.answers.evaluation_room import LARGE, EvaluationRoom
 from millpond.testing.local_runtime import open_local
