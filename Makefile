@@ -3,7 +3,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q -o cache_dir=$(VENV)/.pytest_cache
 SOURCES := $(wildcard src tests benchmarks examples)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
