@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.document import Absent
 from millpond.errors import MillpondError
-from millpond.model.work import Work, begin_work, current_work, finish_work
+from millpond.work import Work, begin_work, current_work, finish_work
 
 #: Up to so many bytes of answers a request is never refused for the memory of others.
 _SMALL = 1 << 20

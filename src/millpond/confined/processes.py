@@ -28,7 +28,7 @@ import pyarrow as pa
 from millpond.catalog.objects import FunctionDef
 from millpond.confined.deadline import Interrupt, deadlines
 from millpond.errors import MillpondError
-from millpond.model.work import check_work, current_work
+from millpond.work import check_work, current_work
 
 #: What one evaluation may use beyond twice what it is given and what the process has at rest.
 MEMORY = 256 << 20

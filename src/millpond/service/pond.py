@@ -22,7 +22,6 @@ from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
-from millpond.model.work import check_work, limit_work
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.feed import Feed, follow_feed
@@ -40,6 +39,7 @@ from millpond.service.queries.query_directory import QueryListing, QuerySelectio
 from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
+from millpond.work import check_work, limit_work
 
 
 class Pond:

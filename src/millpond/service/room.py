@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from millpond.errors import MillpondError
-from millpond.model.work import current_work, wait_for
+from millpond.work import current_work, wait_for
 
 #: From how many bytes on a piece of work needs room.
 LARGE = 1 << 20

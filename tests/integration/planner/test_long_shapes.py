@@ -11,9 +11,9 @@ from tests.integration.planner.long_shapes import SHAPES
 
 from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError
-from millpond.model.work import limit_work
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime, open_local
+from millpond.work import limit_work
 
 #: Of the processor's time; the slowest takes a third of it.
 SECONDS = 15.0

@@ -21,9 +21,9 @@ from millpond.api import server
 from millpond.api.app import create_app
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
-from millpond.model.work import Work, begin_work, finish_work
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime
+from millpond.work import Work, begin_work, finish_work
 
 #: Days of work, of rows that are never there.
 ENDLESS = (

@@ -6,7 +6,7 @@ import pytest
 
 from millpond.api.request_work import AnswerMemory
 from millpond.errors import MillpondError
-from millpond.model.work import Work, begin_work, finish_work, hold_memory
+from millpond.work import Work, begin_work, finish_work, hold_memory
 
 MB = 1 << 20
 

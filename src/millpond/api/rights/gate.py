@@ -17,7 +17,7 @@ from millpond.api.rights.caller import Caller, begin_call, finish_call
 from millpond.api.rights.tickets import TICKET_PATH, Tickets, unknown_ticket_error
 from millpond.api.rights.token_file import TokenBook
 from millpond.errors import MillpondError
-from millpond.model.work import current_work
+from millpond.work import current_work
 
 #: The paths that need no token: liveness, readiness, and the console's own files, which hold no
 #: data and in which the user types the token.

@@ -16,7 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import MillpondError, Span
 from millpond.model.time import parse_instant
-from millpond.model.work import check_work
+from millpond.work import check_work
 
 
 class SyntaxFault(ParseError):

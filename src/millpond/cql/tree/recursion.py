@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from millpond.model.work import check_work
+from millpond.work import check_work
 
 _T = TypeVar("_T")
 

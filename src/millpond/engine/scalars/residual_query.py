@@ -28,8 +28,8 @@ from millpond.engine.scalars.user_functions import (
     took_too_long,
 )
 from millpond.errors import MillpondError
-from millpond.model.work import Work, current_work, hold_memory
 from millpond.planner.resolve.user_functions import create_in
+from millpond.work import Work, current_work, hold_memory
 
 #: Functions that one evaluation has of its own, by their names in DuckDB: the signature, and what
 #: takes and gives Arrow arrays.

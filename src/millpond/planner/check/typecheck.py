@@ -28,11 +28,11 @@ from millpond.model.casts import try_cast_text
 from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import names_inside
 from millpond.model.schema import Field
-from millpond.model.work import check_work, current_work
 from millpond.planner.resolve.duckdb_tree import syntax_tree
 from millpond.planner.resolve.estimates import ESTIMATE
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import create_in
+from millpond.work import check_work, current_work
 
 #: A result's columns: names as DuckDB gives them, and types.
 Columns = list[tuple[str, str]]

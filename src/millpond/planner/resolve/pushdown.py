@@ -21,11 +21,11 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from millpond.model.work import check_work
 from millpond.planner.resolve.from_clause import strip_qualifiers
 from millpond.planner.resolve.names import spell
 from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Resolution, SelectScope, Source
+from millpond.work import check_work
 
 
 def push_down(scopes: list[SelectScope]) -> None:

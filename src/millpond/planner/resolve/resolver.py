@@ -17,7 +17,6 @@ from millpond.catalog.objects import Definition
 from millpond.cql.tree import nodes
 from millpond.errors import MillpondError
 from millpond.model.windows import Period
-from millpond.model.work import check_work
 from millpond.planner.resolve.columns import resolve_column
 from millpond.planner.resolve.error_places import mark
 from millpond.planner.resolve.from_clause import FromClause
@@ -25,6 +24,7 @@ from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.negation import check_attributes
 from millpond.planner.resolve.placement import Placement, check_placement, find_set_call
 from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, SelectScope, Source
+from millpond.work import check_work
 
 
 @dataclass(eq=False)

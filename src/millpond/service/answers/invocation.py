@@ -30,7 +30,6 @@ from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
 from millpond.model.time import format_instant
 from millpond.model.windows import Rows, interval
-from millpond.model.work import check_work, hold_memory
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations
@@ -61,6 +60,7 @@ from millpond.service.results import Answer
 from millpond.service.room import Room
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, Version
+from millpond.work import check_work, hold_memory
 
 #: How many bytes of rows the large evaluations at once may have: each needs three times as many,
 #: for the rows, a sorted copy and an answer, so 256 MB in all.

@@ -29,7 +29,6 @@ from millpond.errors import MillpondError
 from millpond.model.names import LONGEST_KEY, find_fault_of_line
 from millpond.model.time import BEGINNING, END, format_instant
 from millpond.model.unicode_text import check_unicode
-from millpond.model.work import wait_for
 from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight
@@ -38,6 +37,7 @@ from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox, InboxRow
+from millpond.work import wait_for
 
 _SHOWN_REJECTS = 100
 

@@ -23,7 +23,6 @@ from millpond.catalog.objects import (
 )
 from millpond.errors import MillpondError, Span
 from millpond.model.names import check_name
-from millpond.model.work import endless_work
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
@@ -45,6 +44,7 @@ from millpond.service.queries.shared_changes import (
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version
+from millpond.work import endless_work
 
 log = logging.getLogger("millpond.queries")
 
