@@ -21,7 +21,7 @@ from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.kafka.options import read_config
 from millpond.runtime.kafka.packages import import_kafka
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options
 from millpond.service.queries.registration import Registrar
