@@ -32,9 +32,9 @@ def test_a_slice_has_what_is_needed_in_the_order_of_the_schema() -> None:
     leaf = Leaf(exp.Table(), STREAM)
     source = Source("s", ("ts", "Va"), leaf=leaf)
     source.need("Va")
-    assert leaf.columns == ("Va",)
+    assert leaf.columns() == ("Va",)
     source.need_all()
-    assert leaf.columns == ("ts", "Va")
+    assert leaf.columns() == ("ts", "Va")
 
 
 def test_selections_commute_with_windows_of_time_alone() -> None:

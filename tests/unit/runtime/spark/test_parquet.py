@@ -43,8 +43,8 @@ def test_a_file_needs_one_of_the_declared_columns(uri: str, tmp_path: Path) -> N
     check_columns(RELATION, [uri])
     stranger = tmp_path / "stranger.parquet"
     pq.write_table(pa.table({"w": [1]}), stranger)
-    with pytest.raises(MillpondError, match="DATA-502.*none of its columns"):
+    with pytest.raises(MillpondError, match=r"DATA-502.*none of its columns"):
         check_columns(RELATION, [uri, str(stranger)])
     stranger.write_bytes(b"no parquet")
-    with pytest.raises(MillpondError, match="DATA-502.*cannot be read"):
+    with pytest.raises(MillpondError, match=r"DATA-502.*cannot be read"):
         check_columns(RELATION, [str(stranger)])

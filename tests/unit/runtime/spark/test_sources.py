@@ -23,7 +23,7 @@ def make(format: str, within: str | None = None, **options: str) -> StreamDef:
 
 
 def test_a_source_of_files_needs_a_path_that_is_there(tmp_path: Path) -> None:
-    with pytest.raises(MillpondError, match="CQL-214.*no path"):
+    with pytest.raises(MillpondError, match=r"CQL-214.*no path"):
         check_source(make("csv"))
     with pytest.raises(MillpondError, match="DATA-502"):
         check_source(make("csv", path=str(tmp_path / "nothing")))
