@@ -28,7 +28,7 @@ class ConstraintParser(OptionParser):
             name, _ = self.name("the constraint")
         if self.accept("UNIQUE"):
             columns = self._constrained_columns()
-            return Constraint(name or f"unique_{'_'.join(columns)}", UNIQUE, columns)
+            return Constraint(name or f"unique_{'_'.join(columns)}".lower(), UNIQUE, columns)
         if name is None:
             self.fail_expecting("CONSTRAINT or UNIQUE", f"Write CONSTRAINT name {_FORMS}.")
         if self.accept("CLUSTERED"):
