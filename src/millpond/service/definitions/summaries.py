@@ -19,6 +19,9 @@ from millpond.state.version import Version
 from millpond.synopses.summaries.stream_summary import count_least_bytes
 from millpond.synopses.summaries.zones import Grid
 
+#: Types of which a histogram has no use.
+_INSTANTS = ("TIMESTAMP", "DATE")
+
 
 class SummaryDefinitions:
     """The summaries of a pond. The caller holds the lock of the definitions."""
@@ -125,6 +128,15 @@ def _define(statement: CreateSummary, id: int, version: Version) -> SummaryDef:
             span=statement.attribute_span,
         )
     axis = axis_of(field.type, field.type)
+    if statement.kind == "histogram" and field.type.startswith(_INSTANTS):
+        raise MillpondError(
+            "CQL-205",
+            f"no histogram of a {field.type}",
+            detail="A histogram tells magnitudes apart: its bars would be years wide.",
+            hint="Write USING SAMPLE.",
+            text=text,
+            span=statement.attribute_span,
+        )
     if axis is None or (statement.kind != "count sketch" and not axis.is_ordered):
         served = "numbers, instants and texts" if axis is None else "numbers and instants"
         raise MillpondError(

@@ -36,6 +36,7 @@ def both(pond: Pond) -> Pond:
         (f"CREATE SUMMARY x ON s$rejects (reason) {SHAPE}", "CQL-216", "is not a stream"),
         (f"CREATE SUMMARY x ON s (w) {SHAPE}", "CQL-202", 'no column "w"'),
         (f"CREATE SUMMARY x ON s (at) {SHAPE}", "CQL-205", "no count sketch of a BLOB"),
+        (f"CREATE SUMMARY x ON s (ts) {SHAPE} USING HISTOGRAM", "CQL-205", "Write USING SAMPLE"),
         (f"CREATE SUMMARY x ON s (name) {SHAPE} USING SAMPLE", "CQL-205", "no sample of a VARCHAR"),
         (
             "CREATE SUMMARY x ON s (v) WITH GRANULARITY 1 DAY AND COLLAPSE (64, 16)",
