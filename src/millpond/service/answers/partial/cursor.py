@@ -32,7 +32,7 @@ class Place:
     leaves: tuple[tuple[int, int, int], ...]
 
     def write(self, incarnation: str, query: str) -> str:
-        """The cursor."""
+        """The cursor; `query` says what the answer is of."""
         leaves = "_".join(",".join(map(str, leaf)) for leaf in self.leaves)
         return f"{incarnation}.{_digest(query)}.{self.at}.{self.done}.{self.rows}.{leaves}"
 
@@ -55,7 +55,11 @@ def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
     except ValueError:
         raise _error(text, "A cursor is what came with the part before.") from None
     if own != incarnation or digest != _digest(query):
-        raise _error(text, "It is of another store or of another query.")
+        raise _error(
+            text,
+            "It is of another store or query, or a stream's clock was set back since, or a stream "
+            "or summary was made again.",
+        )
     is_read = len(found.leaves) == leaves and min(found.done, found.rows) >= 0
     if not is_read or max(map(len, parts)) > 200:
         raise _error(text, "A cursor is what came with the part before.")

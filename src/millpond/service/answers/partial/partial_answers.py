@@ -47,12 +47,18 @@ class PartialAnswers:
     finish: Finish
     ceilings: Limits | None = None
 
-    def read(self, query: PreparedQuery, after: str | None) -> Place | None:
+    def read(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        streams: Sequence[StreamDef],
+        after: str | None,
+    ) -> Place | None:
         """The place a cursor stands for. Raises POND-412."""
         if after is None:
             return None
-        leaves = len(query.bound.streams)
-        return read_place(after, self.incarnation, query.bound.canonical, leaves)
+        asked = _describe(version, query, streams)
+        return read_place(after, self.incarnation, asked, len(query.bound.streams))
 
     def answer(
         self,
@@ -109,7 +115,7 @@ class PartialAnswers:
         if whole:
             return table, Part(1.0, made, rows, True, None)
         where = Place(instant, done + made, given, self._marks(version, leaves, place))
-        cursor = where.write(self.incarnation, bound.canonical)
+        cursor = where.write(self.incarnation, _describe(version, query, streams))
         return table, Part(share, made, rows, False, cursor)
 
     # -- selections and aggregates ---------------------------------------------------------------
@@ -244,3 +250,15 @@ class PartialAnswers:
             )
             for leaf in leaves
         )
+
+
+def _describe(version: Version, query: PreparedQuery, streams: Sequence[StreamDef]) -> str:
+    """What an answer follows from besides its place: equal while the answer can be gone on with.
+
+    Streams and summaries that were made again, and streams whose clock was set back, have other
+    elements and zones under the same names.
+    """
+    preference = query.bound.preference
+    names = [e.estimate.summary.name.lower() for e in preference.estimates] if preference else []
+    summaries = [own.id for name in names if (own := version.summaries.get(name)) is not None]
+    return f"{query.bound.canonical} {[(s.id, s.resets) for s in streams]} {summaries}"

@@ -234,6 +234,8 @@ REFUSED = [
     (f"SELECT max(item) FROM s {DESC}", "CQL-224", "takes no preference"),
     (f"SELECT s.item FROM s, t WHERE s.item < t.item {ON}", "CQL-224", "joined by a = b"),
     (f"SELECT s.item FROM s, t WHERE s.ts = t.ts {ON}", "CQL-224", "join's key"),
+    (f"SELECT s.item FROM s JOIN t USING (item) {ON}", "CQL-224", "joined with USING or NATURAL"),
+    (f"SELECT s.item FROM s NATURAL JOIN t {ON}", "CQL-224", "joined with USING or NATURAL"),
     (f"SELECT item FROM s {DESC} + SUMMARY(sa).ESTIMATE.COUNT(item)", "CQL-224", "two summaries"),
     (f"SELECT item FROM s WHERE {ITEM} > 3", "CQL-224", "an estimate in WHERE"),
     (f"SELECT count(*) FROM s GROUP BY {ITEM}", "CQL-224", "an estimate in GROUP BY"),
@@ -282,6 +284,40 @@ def test_a_cursor_is_of_one_query(filled: Pond) -> None:
     cursor = filled.query("desc").invoke(budget="5 probes").part.cursor
     with pytest.raises(MillpondError, match="POND-412"):
         filled.query("asc").invoke(budget="5 probes", after=cursor)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER STREAM s RESET CLOCK TO TIMESTAMP '1970-01-01 00:00:30'",
+        "DROP QUERY again; DROP SUMMARY other;"
+        "CREATE SUMMARY other ON s (item) WITH GRANULARITY 32 SECONDS AND COLLAPSE (3, 2)",
+    ],
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT price FROM s WITH PREFERENCE ASC SUMMARY(other).ESTIMATE.COUNT(item)",
+        "SELECT a.price FROM s a, s b WHERE a.item = b.item"
+        " WITH PREFERENCE ASC SUMMARY(other).ESTIMATE.COUNT(a.item)",
+    ],
+)
+def test_a_cursor_of_what_was_taken_back_or_made_again_is_refused(
+    pond: Pond, change: str, text: str
+) -> None:
+    """Its parts would be of two answers: rows twice, rows lost, and called exact."""
+    pond.execute(
+        f"{STREAMS}CREATE SUMMARY other ON s (item) WITH GRANULARITY 16 SECONDS AND COLLAPSE (2, 3)"
+    )
+    fill(pond, 1, count=60, cuts=1)
+    cursor = pond.register(text, "again").invoke(budget="5 probes").part.cursor
+    assert not pond.query("again").invoke(budget="5 probes", after=cursor).part.whole
+    pond.execute(change)
+    if "SUMMARY" in change:
+        pond.register(text, "again")
+    with pytest.raises(MillpondError, match=r"(?s)POND-412.*set back since, or a stream or summ"):
+        pond.query("again").invoke(budget="5 probes", after=cursor)
+    assert pond.query("again").invoke(budget="100000 probes").exact
 
 
 def test_a_query_over_nothing_is_answered_whole(pond: Pond) -> None:
