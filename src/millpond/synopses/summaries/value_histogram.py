@@ -61,8 +61,7 @@ class ValueHistogram:
         np.add.at(cells, (which, 1 + self._bars(codes)), 1)
 
     def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        out: Cells = add_rows(cells, to, count)
-        return out
+        return add_rows(cells, to, count)
 
     def subtract(self, cells: Cells, others: Cells) -> Cells:
         return cells - others
