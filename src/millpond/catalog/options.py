@@ -23,7 +23,9 @@ from millpond.catalog.option_values import (
     MEMORY,
     MEMORY_OR_UNBOUNDED,
     OWNER,
+    PORT,
     POSITIVE,
+    SECRET,
     TAGS,
     TOLERANCE,
     TOPIC,
@@ -67,6 +69,8 @@ class Option:
         entities: The control tables that have the option among their settings: the first words of
             their ids.
         is_settled: Whether the option is fixed once a query's changes have been computed.
+        allows_sharing: Whether the changes of a query that gives the option can be computed
+            together with those of others: the option does not say how changes are computed.
         remark: A further remark for the reference.
     """
 
@@ -79,6 +83,7 @@ class Option:
     type: type = str
     entities: tuple[str, ...] = ()
     is_settled: bool = False
+    allows_sharing: bool = False
     remark: str = ""
 
     @property
@@ -107,6 +112,7 @@ _EVERY = (
         "",
         "lazy",
         entities=("answer",),
+        allows_sharing=True,
         remark="See [standing queries](../guide/standing_queries.md).",
     ),
     Option(
@@ -115,6 +121,7 @@ _EVERY = (
         TRUTH,
         "an inactive query keeps its definition and is not matched; an inactive sink waits",
         True,
+        allows_sharing=True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has; so does a sink that is dead.",
     ),
@@ -173,6 +180,7 @@ _EVERY = (
         "the most rows an answer may have",
         1_000_000,
         entities=("answer",),
+        allows_sharing=True,
     ),
     Option(
         "max_seconds",
@@ -181,6 +189,7 @@ _EVERY = (
         "the longest time an evaluation may take, in seconds",
         30.0,
         entities=("answer",),
+        allows_sharing=True,
     ),
     Option(
         "changes",
@@ -189,6 +198,7 @@ _EVERY = (
         "which changes FETCH begins with",
         "from registration",
         is_settled=True,
+        allows_sharing=True,
         remark="It counts when the first change is asked for, and not after.",
     ),
     Option(
@@ -197,6 +207,7 @@ _EVERY = (
         TRUTH,
         "whether the query's changes are computed from now on, though nobody has asked for them",
         False,
+        allows_sharing=True,
         remark="A query that is followed stays so: `false` changes nothing then.",
     ),
     Option(
@@ -245,6 +256,7 @@ _EVERY = (
         "how many changes are kept to be read again",
         1_000_000,
         entities=("derivation",),
+        allows_sharing=True,
     ),
     Option(
         "seed",
@@ -261,6 +273,7 @@ _EVERY = (
         OWNER,
         "whose query it is; lists, feeds and bulk changes choose queries by it",
         "",
+        allows_sharing=True,
     ),
     Option(
         "tags",
@@ -268,6 +281,7 @@ _EVERY = (
         TAGS,
         "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
         "",
+        allows_sharing=True,
     ),
     Option(
         "comment",
@@ -275,6 +289,7 @@ _EVERY = (
         COMMENT,
         "a remark for people",
         "",
+        allows_sharing=True,
     ),
     Option(
         "routing",
@@ -470,6 +485,64 @@ _EVERY = (
         path("the path of a file of the server"),
         "it holds more settings of Kafka's client, such as what it needs to log in",
         unless_given="the client has no more settings",
+    ),
+    Option(
+        "host",
+        (Scope.SINK,),
+        path("a host's name or address"),
+        "the server of PostgreSQL that a sink USING postgres connects to",
+        unless_given="it has to be given",
+        remark="See [PostgreSQL](../guide/postgres.md#a-table-kept-equal-to-an-answer).",
+    ),
+    Option("port", (Scope.SINK,), PORT, "the server's port", 5432),
+    Option(
+        "database",
+        (Scope.SINK,),
+        path("a database's name"),
+        "the database the table is in",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "user",
+        (Scope.SINK,),
+        path("a user's name"),
+        "who logs in",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "password",
+        (Scope.SINK,),
+        SECRET,
+        "the password of `user`",
+        unless_given="none, or what the file `PGPASSFILE` names says",
+    ),
+    Option(
+        "sslmode",
+        (Scope.SINK,),
+        one_of("prefer", "disable", "allow", "require", "verify-ca", "verify-full"),
+        "whether the connection is encrypted, and whether the server has to prove who it is",
+        "prefer",
+    ),
+    Option(
+        "sslrootcert",
+        (Scope.SINK,),
+        path("the path of a file of the server"),
+        "it holds the certificates of who may have signed the server's",
+        unless_given="the client's own place for it",
+    ),
+    Option(
+        "table",
+        (Scope.SINK,),
+        path("a table's name, or a schema's and a table's: 'public.late'"),
+        "the table that is kept equal to the query's answer; it has to be there",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "cursor_table",
+        (Scope.SINK,),
+        path("a table's name, or a schema's and a table's"),
+        "the table that says how far the sink has come; it is made if it is not there",
+        "millpond_cursors",
     ),
     Option(
         "timeout",
