@@ -16,7 +16,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.rights.gate import CALLER
-from millpond.model.log_lines import current_request
+from millpond.work import current_request
 
 log = logging.getLogger("millpond.access")
 

@@ -46,7 +46,9 @@ def use_config(context: typer.Context, path: Path | None) -> None:
         tables = tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise _error(path, f"{reason.rstrip('.')}.", "Write TOML: [serve], then port = 7000.") from None
+        raise _error(
+            path, f"{reason.rstrip('.')}.", "Write TOML: [serve], then port = 7000."
+        ) from None
     defaults: dict[str, dict[str, Any]] = {}
     for command, settings in tables.items():
         known = _list_settings(context, command)
@@ -91,16 +93,19 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
                 value = "(cannot be used)"
             rows.append((name, value, where))
     if form is ReportFormat.JSON:
-        print(json.dumps([dict(zip(("setting", "value", "from"), row, strict=True)) for row in rows]))
+        print(
+            json.dumps([dict(zip(("setting", "value", "from"), row, strict=True)) for row in rows])
+        )
         return
     from millpond.cli.result_writers import writer
     from millpond.service.results import StatementResult
 
-    columns = dict(zip(("setting", "value", "from"), zip(*rows, strict=True), strict=True))
+    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
     table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
     writer(Format.TABLE).write(StatementResult("config", None, table=table))
 
 
+_COLUMNS = ("setting", "value", "from")
 _SOURCES = {"ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
 
 
@@ -114,7 +119,7 @@ def _write(name: str, value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _group(context: typer.Context) -> TyperGroup:
+def _group(context: Any) -> TyperGroup:
     group = context.command
     assert isinstance(group, TyperGroup)
     return group

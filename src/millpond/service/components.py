@@ -68,7 +68,6 @@ from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
 
-
 log = logging.getLogger("millpond.store")
 
 

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from millpond.model.log_lines import FIELDS, JsonLines, TextLines, current_request
+from millpond.cli.logs import FIELDS, JsonLines, TextLines
+from millpond.work import current_request
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
