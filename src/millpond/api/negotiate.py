@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from millpond.api import encode
-from millpond.api.turns import ANSWERS
 from millpond.errors import MillpondError
 from millpond.service.results import Answer
+from millpond.service.room import Room
 
 #: What the headers of an answer, and of a page of changes, say of its exactness.
 PROMISE_HEADERS = {
@@ -28,6 +28,14 @@ ANSWER_HEADERS = {
     **PROMISE_HEADERS,
 }
 
+
+#: Large answers are encoded one at a time: one thread alone can make values of Python at a time, so
+#: that in parallel they would need more memory and not come sooner.
+ENCODING = Room(
+    0,
+    "too many large answers wait to be encoded",
+    "Ask again in a second, or for fewer rows.",
+)
 
 _ENCODERS = {encode.ARROW: encode.answer_arrow, encode.NDJSON: encode.answer_ndjson}
 
@@ -62,7 +70,8 @@ def choose_form(accept: str | None, offered: Sequence[str]) -> str:
 def answer_response(answer: Answer, form: str) -> Response:
     """An answer in one of its forms."""
     encode_answer = _ENCODERS.get(form, encode.answer_json)
-    body = ANSWERS.run(answer.table.nbytes, encode_answer, answer)
+    with ENCODING.hold(answer.table.nbytes):
+        body = encode_answer(answer)
     return Response(body, headers=encode.answer_headers(answer), media_type=form)
 
 

@@ -67,6 +67,8 @@ class Option:
         entities: The control tables that have the option among their settings: the first words of
             their ids.
         is_settled: Whether the option is fixed once a query's changes have been computed.
+        allows_sharing: Whether the changes of a query that gives the option can be computed
+            together with those of others: the option does not say how changes are computed.
         remark: A further remark for the reference.
     """
 
@@ -79,6 +81,7 @@ class Option:
     type: type = str
     entities: tuple[str, ...] = ()
     is_settled: bool = False
+    allows_sharing: bool = False
     remark: str = ""
 
     @property
@@ -107,6 +110,7 @@ _EVERY = (
         "",
         "lazy",
         entities=("answer",),
+        allows_sharing=True,
         remark="See [standing queries](../guide/standing_queries.md).",
     ),
     Option(
@@ -115,6 +119,7 @@ _EVERY = (
         TRUTH,
         "an inactive query keeps its definition and is not matched; an inactive sink waits",
         True,
+        allows_sharing=True,
         remark="A derived stream that has stopped goes on by `active = true`, the one option it"
         " has; so does a sink that is dead.",
     ),
@@ -173,6 +178,7 @@ _EVERY = (
         "the most rows an answer may have",
         1_000_000,
         entities=("answer",),
+        allows_sharing=True,
     ),
     Option(
         "max_seconds",
@@ -181,6 +187,7 @@ _EVERY = (
         "the longest time an evaluation may take, in seconds",
         30.0,
         entities=("answer",),
+        allows_sharing=True,
     ),
     Option(
         "changes",
@@ -189,6 +196,7 @@ _EVERY = (
         "which changes FETCH begins with",
         "from registration",
         is_settled=True,
+        allows_sharing=True,
         remark="It counts when the first change is asked for, and not after.",
     ),
     Option(
@@ -197,6 +205,7 @@ _EVERY = (
         TRUTH,
         "whether the query's changes are computed from now on, though nobody has asked for them",
         False,
+        allows_sharing=True,
         remark="A query that is followed stays so: `false` changes nothing then.",
     ),
     Option(
@@ -245,6 +254,7 @@ _EVERY = (
         "how many changes are kept to be read again",
         1_000_000,
         entities=("derivation",),
+        allows_sharing=True,
     ),
     Option(
         "seed",
@@ -261,6 +271,7 @@ _EVERY = (
         OWNER,
         "whose query it is; lists, feeds and bulk changes choose queries by it",
         "",
+        allows_sharing=True,
     ),
     Option(
         "tags",
@@ -268,6 +279,7 @@ _EVERY = (
         TAGS,
         "what lists, feeds and bulk changes choose queries by; a tag has no upper case",
         "",
+        allows_sharing=True,
     ),
     Option(
         "comment",
@@ -275,6 +287,7 @@ _EVERY = (
         COMMENT,
         "a remark for people",
         "",
+        allows_sharing=True,
     ),
     Option(
         "routing",

@@ -186,7 +186,11 @@ class OraclePond:
 
     def _execute(self, statement: statements.Statement) -> OracleResult:
         self.world.clock = self.clock()
-        if getattr(statement, "if_not_exists", False) and self._is_there(statement.name):
+        if (
+            isinstance(statement, statements.Created)
+            and statement.if_not_exists
+            and self._is_there(statement.name)
+        ):
             return OracleResult("create", statement.name)
         match statement:
             case statements.CreateStream():

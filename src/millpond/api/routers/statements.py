@@ -20,11 +20,10 @@ from millpond.api.document import (
     describe_answer,
     describe_errors,
 )
-from millpond.api.negotiate import answer_response, choose_form
+from millpond.api.negotiate import ENCODING, answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import ServedPond
-from millpond.api.turns import ANSWERS
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
@@ -102,7 +101,12 @@ def _check_one_answer(text: str) -> None:
 
 def _encode(results: list[StatementResult]) -> list[bytes]:
     """Encode the results as JSON objects, large ones when it is their turn."""
-    return [ANSWERS.run(_size(result), encode.result_json, result) for result in results]
+    return [_encode_one(result) for result in results]
+
+
+def _encode_one(result: StatementResult) -> bytes:
+    with ENCODING.hold(_size(result)):
+        return encode.result_json(result)
 
 
 def _done(results: list[StatementResult]) -> list[Any]:

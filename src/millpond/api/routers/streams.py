@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -22,10 +23,10 @@ from millpond.api.document import (
 )
 from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
-from millpond.api.turns import PushTurns
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.queries.options import check_stream_options
+from millpond.service.room import LARGE
 
 #: The media types rows may come in.
 FORMATS: dict[str, RowFormat] = {
@@ -53,7 +54,7 @@ _ROWS = {
 def router(pond: ServedPond, max_body: int) -> APIRouter:
     """Make the calls on streams and relations; no body unpacks to more than `max_body` bytes."""
     routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
-    turns = PushTurns()
+    one_at_a_time = CapacityLimiter(1)  # as values of Python, rows take several times their bytes
 
     @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
     def list_streams() -> Response:
@@ -108,7 +109,8 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
             raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
         key = request.headers.get("idempotency-key")
         push = partial(pond.ingest_text, stream, data, format, key)
-        receipt = await turns.run(len(data), push)
+        limiter = one_at_a_time if len(data) >= LARGE else None
+        receipt = await to_thread.run_sync(push, limiter=limiter)
         return Response(json_values.dumps(encode.receipt_json(receipt)), media_type=encode.JSON)
 
     @routes.patch(

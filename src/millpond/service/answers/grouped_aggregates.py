@@ -26,14 +26,13 @@ from millpond.engine.aggregates.segment_groups import (
 )
 from millpond.engine.aggregates.segment_totals import find_rows
 from millpond.engine.scalars.work import check_work
-from millpond.model.windows import interval
 from millpond.planner.aggregates import GroupedAggregates
-from millpond.service.answers.kept_totals import KeptTotals
+from millpond.service.answers.kept_totals import KeptTotals, WindowCut
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.answers.segment_aggregates import ViewOf
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Measured
-from millpond.state.version import SegmentRef, Version
+from millpond.state.version import Version
 from millpond.synopses.group_totals import GroupTotals
 
 #: Totals by group are used where segments have at least so many rows for each group of theirs.
@@ -84,17 +83,14 @@ class SegmentGroups:
         measured = Measured(slot, None, asked.grouped.write())
         if (slot is None and factors is not None) or not self._kept.is_wanted(stream, measured):
             return None
-        low, high = interval(leaf.window, instant)
-        whole, straddling = self._kept.cut(version, stream, low, high)
+        cut = self._kept.cut(version, stream, leaf.window, instant)
         try:
-            parts = [self._read_node(node, asked, measured, view_of) for node in whole]
+            parts = [self._read_node(node, asked, measured, view_of) for node in cut.whole]
             if sum(part.table.num_rows for part in parts) > MOST_GROUPS:
                 return None
         except TooManyGroups:
             return None
-        inside = [
-            _read_inside(node, asked, view_of(_segment(node)), low, high) for node in straddling
-        ]
+        inside = [_read_inside(asked, view_of(segment), cut) for segment in cut.straddling]
         merged = sum(pc.sum(part.table["n"]).as_py() or 0 for part in parts)
         if merged < sum(table.num_rows for table in inside):
             return None  # most rows have to be read anyway
@@ -123,17 +119,10 @@ class SegmentGroups:
         return found
 
 
-def _segment(node: Subtree) -> SegmentRef:
-    assert isinstance(node.segment, SegmentRef)
-    return node.segment
-
-
-def _read_inside(
-    node: Subtree, asked: GroupedAggregates, view: LeafView, low: int | None, high: int
-) -> pa.Table:
+def _read_inside(asked: GroupedAggregates, view: LeafView, cut: WindowCut) -> pa.Table:
     """Read the matches of a segment inside the window."""
     check_work()
-    return read_matches(view, asked.grouped, *find_rows(view, low, high))
+    return read_matches(view, asked.grouped, *find_rows(view, cut.low, cut.high))
 
 
 def are_too_many(totals: GroupTotals, rows: int) -> bool:

@@ -35,7 +35,6 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
-from millpond.service.answers.evaluation_room import EvaluationRoom
 from millpond.service.answers.grouped_aggregates import SegmentGroups
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
@@ -59,8 +58,13 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
+from millpond.service.room import Room
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, Version
+
+#: How many bytes of rows the large evaluations at once may have: each needs three times as many,
+#: for the rows, a sorted copy and an answer, so 256 MB in all.
+_ROWS_AT_ONCE = (256 << 20) // 3
 
 
 class Invoker:
@@ -92,7 +96,11 @@ class Invoker:
         self.files = Files(store, events)
         self.losses = Losses(self.files, intake, followers)
         self.answer_cache = AnswerCache()
-        self.room = EvaluationRoom()
+        self._room = Room(
+            _ROWS_AT_ONCE,
+            "too many queries of many rows wait to be evaluated",
+            "Ask again in a second, or narrow the query's window.",
+        )
         self.summaries = SummaryStates(store, self.files)
         self.partial = PartialAnswers(
             log.incarnation, self.summaries, residual, self._finish_part, ceilings
@@ -205,7 +213,7 @@ class Invoker:
             )
         own = estimate_functions(version, self.summaries, query.bound.estimates)
         size = sum(relation.nbytes for relation in slices.values())
-        with self.room.hold(size + measure_rows(query.bound, windows, joined, views_of)):
+        with self._room.hold(size + measure_rows(query.bound, windows, joined, views_of)):
             for number, window in windows.items():
                 check_work()
                 leaf = query.bound.streams[number]
@@ -320,7 +328,8 @@ class Invoker:
         if joined is not None and (query.join is None or len(query.join.links) > 1):
             query = replace(query, join=None)  # every factor is applied again
         own = estimate_functions(version, self.summaries, query.bound.estimates)
-        return self._finish(query, slices, joined, own)
+        with self._room.hold(sum(table.nbytes for table in slices.values())):
+            return self._finish(query, slices, joined, own)
 
     def _finish(
         self,

@@ -18,6 +18,7 @@ from typing import Any
 from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.segment_forest import SegmentForest, Subtree, split_at_window
 from millpond.errors import MillpondError
+from millpond.model.windows import Window, interval
 from millpond.state.aggregate_file import (
     Kept,
     Measured,
@@ -45,6 +46,29 @@ class StoredTotals:
     measured: frozenset[Measured]
 
 
+@dataclass(frozen=True)
+class WindowCut:
+    """A stream's segments, cut at the edges of a window.
+
+    Attributes:
+        low: The least timestamp in the window, in microseconds; None: it has no lower bound.
+        high: The greatest timestamp in the window.
+        whole: The greatest subtrees that lie wholly in the window.
+        straddling: The segments that straddle an edge.
+    """
+
+    low: int | None
+    high: int
+    whole: list[Subtree]
+    straddling: list[SegmentRef]
+
+
+def segment_of(node: Subtree) -> SegmentRef:
+    """Return the segment that a subtree consists of."""
+    assert isinstance(node.segment, SegmentRef)
+    return node.segment
+
+
 class KeptTotals:
     """The totals of a pond's segments; safe to use from any thread."""
 
@@ -64,15 +88,15 @@ class KeptTotals:
             if (stem := segment_of_name(file.name)) is not None:
                 self._unread.setdefault(stem, []).append(file)
 
-    def cut(
-        self, version: Version, stream: StreamDef, low: int | None, high: int
-    ) -> tuple[list[Subtree], list[Subtree]]:
-        """Cut the tree above a stream's segments at a window (`split_at_window`)."""
+    def cut(self, version: Version, stream: StreamDef, window: Window, instant: int) -> WindowCut:
+        """Cut the tree above a stream's segments at a window as of an instant."""
+        low, high = interval(window, instant)
         with self._lock:
             root = self._forests[stream.id, stream.kind].root(
                 version.segments(stream.id, stream.kind)
             )
-        return split_at_window(root, low, high)
+        whole, straddling = split_at_window(root, low, high)
+        return WindowCut(low, high, whole, [segment_of(node) for node in straddling])
 
     def is_wanted(self, stream: StreamDef, measured: Measured) -> bool:
         """Whether a registered query asks for these totals."""

@@ -10,8 +10,8 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.invocation.window_slices import WindowSlice, find_slice
 from millpond.engine.joins.projection import JoinedRows
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
-from millpond.service.answers.evaluation_room import LARGE
 from millpond.service.answers.leaf_scan import LeafView
+from millpond.service.room import LARGE
 
 
 def find_leaf_slice(views: Sequence[LeafView], leaf: StreamLeaf, at: int) -> WindowSlice:

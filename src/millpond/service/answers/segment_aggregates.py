@@ -34,9 +34,8 @@ from millpond.engine.aggregates.segment_totals import (
     read_totals,
 )
 from millpond.engine.scalars.work import check_work
-from millpond.model.windows import interval
 from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
-from millpond.service.answers.kept_totals import KeptTotals
+from millpond.service.answers.kept_totals import KeptTotals, WindowCut, segment_of
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Kept, Measured
@@ -107,10 +106,9 @@ class SegmentAggregates:
             keeps = all(self._kept.is_wanted(stream, each) for each in measured)
         counts_all = factors is None and asked == [Asked(None)]
         reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
-        low, high = interval(leaf.window, instant)
-        whole, straddling = self._kept.cut(version, stream, low, high)
-        parts = [reading.read_node(node) for node in whole]
-        parts += [reading.read_inside(_segment(node), low, high) for node in straddling]
+        cut = self._kept.cut(version, stream, leaf.window, instant)
+        parts = [reading.read_node(node) for node in cut.whole]
+        parts += [reading.read_inside(segment, cut) for segment in cut.straddling]
         totals = {
             (each.column, each.sketch): merge_kept(each, [part[place] for part in parts])
             for place, each in enumerate(asked)
@@ -191,11 +189,11 @@ class _Reading:
         kept = self._find(segment, self.view_of(segment), measured)
         return kept.total(0, kept.blocks) if isinstance(kept, BlockedTotals) else kept
 
-    def read_inside(self, segment: SegmentRef, low: int | None, high: int) -> list[Any]:
+    def read_inside(self, segment: SegmentRef, cut: WindowCut) -> list[Any]:
         """Return the totals and sketches of a segment's matches inside the window."""
         check_work()
         view = self.view_of(segment)
-        lo, hi = find_rows(view, low, high)
+        lo, hi = find_rows(view, cut.low, cut.high)
         if self.counts_all:
             return [Total(hi - lo)]
         # Blocks are of all matches: elements outside the window, for which the predicate may fail,
@@ -222,13 +220,8 @@ class _Reading:
         return found
 
 
-def _segment(node: Subtree) -> SegmentRef:
-    assert isinstance(node.segment, SegmentRef)
-    return node.segment
-
-
 def _segments(node: Subtree) -> Iterable[SegmentRef]:
     if node.segment is not None:
-        yield _segment(node)
+        yield segment_of(node)
     for child in node.children:
         yield from _segments(child)

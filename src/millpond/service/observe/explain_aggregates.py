@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
-from millpond.model.windows import interval
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.components import Components
 from millpond.service.maintenance.aggregate_maintenance import STORED_ROWS, list_measured
@@ -28,9 +27,9 @@ def describe_totals(
     facts: dict[str, Any] = {}
     if high is not None:
         now = components.invoker.present.read() if stream.on_system_time else high
-        whole, straddling = kept.cut(version, stream, *interval(leaf.window, now))
-        facts["merged subtrees"] = len(whole)
-        facts["segments at the window's edges"] = len(straddling)
+        cut = kept.cut(version, stream, leaf.window, now)
+        facts["merged subtrees"] = len(cut.whole)
+        facts["segments at the window's edges"] = len(cut.straddling)
     if own is None:
         return {**facts, "kept": "nothing: the query has no slot"}
     sharing = sum(

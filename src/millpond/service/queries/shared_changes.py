@@ -7,28 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.catalog.options import OPTIONS
 from millpond.state.version import StreamClock, Version
 
-#: The options of a query that say nothing of how its changes are computed.
-_HARMLESS = frozenset(
-    {
-        "active",
-        "changes",
-        "comment",
-        "follow",
-        "keep_changes",
-        "materialize",
-        "max_rows",
-        "max_seconds",
-        "owner",
-        "tags",
-    }
-)
+#: The options with which a query's changes can be computed together with others'.
+_SHARING = {name for name, option in OPTIONS.items() if option.allows_sharing}
 
 
 def has_plain_options(options: Mapping[str, Any]) -> bool:
     """Whether a query's options let its changes be computed together with others'."""
-    return options.keys() <= _HARMLESS
+    return options.keys() <= _SHARING
 
 
 def is_plain(query: QueryDef) -> bool:

@@ -5,6 +5,7 @@ docs/spec/statements.md says what each statement does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -68,28 +69,34 @@ class Executor:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
             dispatch = partial(self._dispatch, statement)
-            return self._components.inner_streams.make_for(dispatch)
+            execute = partial(self._unless_needless, statement, dispatch)
+            return self._components.inner_streams.make_for(execute)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
 
-    def _dispatch(self, statement: Statement) -> StatementResult:
+    def _unless_needless(
+        self, statement: Statement, dispatch: Callable[[], StatementResult]
+    ) -> StatementResult:
+        """Execute a statement, but for IF NOT EXISTS and IF EXISTS where nothing is to be done."""
         if isinstance(statement, Created) and statement.if_not_exists:
-            return self._create_unless_there(statement)
+            return self._create_unless_there(statement, dispatch)
         if (
             isinstance(statement, statements.Drop)
             and statement.if_exists
             and self._look_up(statement.kind, statement.name) is None
         ):
             return report(f"drop {statement.kind}", statement.name, "is not there")
-        return self._do(statement)
+        return dispatch()
 
-    def _create_unless_there(self, statement: Created) -> StatementResult:
+    def _create_unless_there(
+        self, statement: Created, create: Callable[[], StatementResult]
+    ) -> StatementResult:
         """Create what a statement says unless there is one; note where that one is another."""
         kind = kind_of(statement)
         if (found := self._look_up(kind, statement.name)) is None:
             try:
-                return self._do(statement)
+                return create()
             except MillpondError as error:
                 # Somebody may have created it meanwhile.
                 found = self._look_up(kind, statement.name)
@@ -98,7 +105,7 @@ class Executor:
         other = "" if is_stated_so(statement, found) else ", and otherwise: see SHOW CREATE"
         return report(f"create {kind}", found.name, f"is there already{other}")
 
-    def _do(self, statement: Statement) -> StatementResult:
+    def _dispatch(self, statement: Statement) -> StatementResult:
         match statement:
             case statements.CreateStream():
                 return self._create_stream(statement)

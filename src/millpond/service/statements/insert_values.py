@@ -13,15 +13,12 @@ from millpond.cql import to_duckdb
 from millpond.cql.tree import statements
 from millpond.cql.tree.places import span_of
 from millpond.engine.admission.nested import Misfit, read_json
-from millpond.engine.scalars.residual_query import Limits, Residual
+from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
 from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Field, ListOf, StructOf, parts_of
 from millpond.planner.check.constant_calls import check_constants
-
-#: The limits for computing all constants of a statement together.
-_LIMITS = Limits(seconds=5.0)
 
 
 def values_of(
@@ -53,7 +50,7 @@ def values_of(
     names = ", ".join(f"v{i}" for i in range(len(columns)))
     try:
         table = residual.evaluate(
-            f"SELECT {', '.join(items)} FROM (VALUES {_list_columns(rows)}) t({names})", {}, _LIMITS
+            f"SELECT {', '.join(items)} FROM (VALUES {_list_columns(rows)}) t({names})", {}
         )
     except MillpondError as error:
         if error.code == "POND-405":
@@ -158,7 +155,7 @@ def _find_culprit(
 
 def _find_error(sql: str, residual: Residual) -> MillpondError | None:
     try:
-        residual.evaluate(sql, {}, _LIMITS)
+        residual.evaluate(sql, {})
     except MillpondError as error:
         return error
     return None

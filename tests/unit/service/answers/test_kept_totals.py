@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.service.versions import segment, stream, version_of
 
+from millpond.model.windows import Unbounded
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
 from millpond.state.aggregate_file import Measured, write_totals
 from millpond.state.arrow_file import forget
@@ -105,7 +106,7 @@ def test_what_nobody_asks_for_is_dropped(store: Path) -> None:
     kept.add_file(SEGMENTS[0], write(store, SEGMENTS[0], ROWS), alone=False)
     kept.add_file(SEGMENTS[1], write(store, SEGMENTS[1], SUMS), alone=False)
     kept.remember(SEGMENTS[0], SUMS, BLOCKS[SUMS])
-    (root,), _ = kept.cut(now, STREAM, None, 100)
+    (root,) = kept.cut(now, STREAM, Unbounded(), 100).whole
     root.totals[ROWS] = root.totals[SUMS] = BLOCKS[SUMS].total(0, 1)
     kept.retain({1: frozenset({SUMS})}, now)
     assert kept.is_wanted(STREAM, SUMS)
@@ -141,7 +142,7 @@ def test_figures(store: Path) -> None:
         "bytes in memory": 0,
     }
     kept.find(SEGMENTS[0], SUMS)
-    (root,), _ = kept.cut(now, STREAM, None, 100)
+    (root,) = kept.cut(now, STREAM, Unbounded(), 100).whole
     root.totals[SUMS] = BLOCKS[SUMS].total(0, 1)
     figures = kept.measure(now, STREAM, {SUMS})
     assert figures["totals in the tree"] == 1

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from millpond.service.answers import invocation
-from millpond.service.answers.evaluation_room import LARGE
 from millpond.service.pond import Pond
+from millpond.service.room import LARGE
 from millpond.testing.local_runtime import open_local
 
 ROWS = 20_000

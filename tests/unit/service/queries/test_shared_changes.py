@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from millpond.catalog.objects import Derived, QueryDef, StreamDef
-from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.model.schema import Schema
 from millpond.service.queries.shared_changes import (
     find_left_shared_logs,
@@ -32,10 +31,14 @@ def make_log(id: int, shared: int | None, apart_from: int | None = None) -> Stre
     return StreamDef(id, f"{id}$changes", Schema(()), derived=derived)
 
 
-@pytest.mark.parametrize("name", list_options(Scope.QUERY))
-def test_every_option_is_plain_or_is_not(name: str) -> None:
-    assert OPTIONS[name]
-    assert has_plain_options({name: "…"}) == (name not in COMPUTED_OTHERWISE)
+@pytest.mark.parametrize("name", sorted(COMPUTED_OTHERWISE))
+def test_what_says_how_changes_are_computed_is_not_plain(name: str) -> None:
+    assert not has_plain_options({"tags": "a", name: "…"})
+
+
+def test_what_says_nothing_of_how_changes_are_computed_is_plain() -> None:
+    assert has_plain_options({})
+    assert has_plain_options({"active": True, "keep_changes": 10, "max_rows": 5, "tags": "a"})
 
 
 def test_who_is_not_answered_shares_nothing() -> None:

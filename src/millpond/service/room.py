@@ -1,0 +1,82 @@
+"""Room for large pieces of work: those that run at once need at most so many bytes together.
+
+An evaluation copies the rows of its windows, and sorts, groups or joins the copies; an encoder
+makes values of Python from an answer, which take several times the memory of its bytes. A limit for
+one piece of such work, times the number of clients, is none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from millpond.engine.scalars.work import current_work, wait_for
+from millpond.errors import MillpondError
+
+#: From how many bytes on a piece of work needs room.
+LARGE = 1 << 20
+#: How many requests may wait; each holds one of the threads that serve all.
+_MOST_WAITING = 8
+
+
+class Room:
+    """Lets large pieces of work run while there is room for them, in the order in which they came.
+
+    Args:
+        memory: How many bytes those that run at once may have; one that has more runs alone. With
+            0, every large one runs alone.
+        refusal: What the error says when too many wait.
+        hint: What it says to do.
+    """
+
+    def __init__(
+        self, memory: int, refusal: str, hint: str, *, most_waiting: int = _MOST_WAITING
+    ) -> None:
+        self._memory = memory
+        self._refusal = refusal
+        self._hint = hint
+        self._most_waiting = most_waiting
+        self._held = 0
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Hold room for work on so many bytes, when it is its turn.
+
+        Small work runs at once. A thread that works for no request waits as long as it takes.
+
+        Raises:
+            MillpondError: SERVE-715, it is for a request and many wait; POND-405, its request ends
+                before it is its turn.
+        """
+        if size < LARGE:
+            yield
+            return
+        with self._changed:
+            self._wait(size)
+            self._held += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= size
+                self._changed.notify_all()
+
+    def _wait(self, size: int) -> None:
+        if current_work() is not None and len(self._waiting) >= self._most_waiting:
+            raise MillpondError("SERVE-715", self._refusal, hint=self._hint)
+        ticket = object()
+        self._waiting.append(ticket)
+
+        def has_room() -> bool:
+            is_first = self._waiting[0] is ticket
+            return is_first and (not self._held or self._held + size <= self._memory)
+
+        try:
+            wait_for(self._changed, has_room)
+        finally:
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
