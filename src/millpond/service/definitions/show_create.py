@@ -27,8 +27,10 @@ from millpond.service.queries.options import check_options, given_options
 Creatable = StreamDef | RelationDef | QueryDef | SummaryDef | SinkDef
 
 
-def restate(found: Creatable) -> Created:
+def restate(found: Creatable, records: StreamDef | None = None) -> Created:
     """Make the statement that creates an object, with all that was altered since.
+
+    `records` is the stream of the change records that a relation is fed by.
 
     Raises:
         MillpondError: CQL-216, no statement has created the object: it came with another one.
@@ -70,13 +72,21 @@ def restate(found: Creatable) -> Created:
             retain_rows=found.retain_rows,
             options={"overload": overload} if overload else {},
         )
+    if isinstance(stated, CreateRelation) and records is not None:
+        return replace(
+            stated,
+            if_not_exists=False,
+            delay=records.delay,
+            idle_after=records.idle_after,
+            ahead=records.ahead,
+        )
     return replace(stated, if_not_exists=False)
 
 
-def is_stated_so(statement: Created, found: Creatable) -> bool:
+def is_stated_so(statement: Created, found: Creatable, records: StreamDef | None = None) -> bool:
     """Whether a statement would create an object just as it is now."""
     try:
-        return _meaning(statement) == _meaning(restate(found))
+        return _meaning(statement) == _meaning(restate(found, records))
     except MillpondError:
         return False
 

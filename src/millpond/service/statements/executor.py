@@ -102,7 +102,11 @@ class Executor:
                 found = self._look_up(kind, statement.name)
                 if error.code != "CQL-208" or found is None:
                     raise
-        other = "" if is_stated_so(statement, found) else ", and otherwise: see SHOW CREATE"
+        other = (
+            ""
+            if is_stated_so(statement, found, self._records_of(found))
+            else ", and otherwise: see SHOW CREATE"
+        )
         return report(f"create {kind}", found.name, f"is there already{other}")
 
     def _dispatch(self, statement: Statement) -> StatementResult:
@@ -170,7 +174,8 @@ class Executor:
             case statements.Describe():
                 return describe(self._components, statement)
             case statements.ShowCreate():
-                text = f"{print_statement(restate(self._find(statement)))};"
+                shown = self._find(statement)
+                text = f"{print_statement(restate(shown, self._records_of(shown)))};"
                 return StatementResult("show create", statement.name, text=text)
             case statements.Fetch():
                 return self._fetch(statement)
@@ -312,6 +317,12 @@ class Executor:
         found = version.find(name)
         wanted = {"stream": StreamDef, "relation": RelationDef, "query": QueryDef}[kind]
         return found if isinstance(found, wanted) else None
+
+    def _records_of(self, found: Droppable) -> StreamDef | None:
+        """The stream of the records that a relation is fed by."""
+        return (
+            self._components.sources.records_of(found) if isinstance(found, RelationDef) else None
+        )
 
     def _find(self, statement: statements.Drop | statements.ShowCreate) -> Droppable:
         """The object that a statement names. Raises CQL-201, CQL-216."""
