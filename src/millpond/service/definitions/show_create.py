@@ -48,6 +48,7 @@ def restate(found: Creatable) -> Created:
                 query=found.query,
                 tag=found.tag,
                 owner=found.owner,
+                key=found.key,
             )
     stated = _parse_created(found.text)
     name = getattr(stated, "name", "")
