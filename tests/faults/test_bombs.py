@@ -116,8 +116,8 @@ class Served:
         watched.during(bomb)
         assert time.monotonic() - began < SECONDS
         assert watched.held - self.idle < ROOM
-        # A second on a machine that has it to itself.
-        assert watched.waited < 3.0
+        # A second on a machine that has it to itself; others stand still for seconds.
+        assert watched.waited < 10.0
         assert self.process.poll() is None
 
 

@@ -330,9 +330,8 @@ class Components:
         """Set clauses and options of a stream that is not derived.
 
         Raises:
-            MillpondError: as `Pushes.wait_for_stated` and `StreamAlterations.alter`.
+            MillpondError: as `StreamAlterations.alter`.
         """
-        self.pushed.wait_for_stated()
         self.runtime.wake_inbox()
         with self.definitions:
             altered = self.alterations.alter(stream, options, statement)

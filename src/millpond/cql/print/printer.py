@@ -160,7 +160,8 @@ def _(statement: CreateSink) -> str:
         selected = f"QUERIES OF OWNER {_string(statement.owner or '')}"
     format_name, options = print_name(statement.format), _options(statement.options, " ")
     name = _new_name(statement)
-    return f"CREATE SINK {name} USING {format_name} {options} FROM {selected}"
+    key = f" KEY ({_names(statement.key)})" if statement.key else ""
+    return f"CREATE SINK {name} USING {format_name} {options} FROM {selected}{key}"
 
 
 @_print.register
@@ -310,7 +311,7 @@ def _key(key: str) -> str:
 
 def _value(value: Any, sign: str) -> str:
     if isinstance(value, str):
-        # Only sources, whose options have no "=", name secrets.
+        # Only sources and sinks, whose options have no "=", name secrets.
         if sign == " " and name_of_secret(value) is not None:
             return value
         return _string(value)

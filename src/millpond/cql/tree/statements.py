@@ -165,7 +165,7 @@ class CreateSummary(Statement):
 class CreateSink(Statement):
     """`CREATE SINK name USING format (key value, …) FROM QUERY q | QUERIES TAGGED t | OF OWNER o`.
 
-    Exactly one of `query`, `tag` and `owner` is given.
+    Exactly one of `query`, `tag` and `owner` is given. `KEY (column, …)` may stand behind that.
     """
 
     name: str
@@ -174,6 +174,7 @@ class CreateSink(Statement):
     query: str | None = None
     tag: str | None = None
     owner: str | None = None
+    key: tuple[str, ...] = ()
     query_name_span: Span | None = None
     if_not_exists: bool = False
 

@@ -2,12 +2,14 @@
 
 A heartbeat never goes back. With another DELAY or IDLE AFTER the stream's heartbeat could be
 computed as an earlier one, so the epoch that alters the stream also holds how far the heartbeat has
-come. Pushes are judged by the stream as it is, so the epoch is made while none waits.
+come. Pushes are judged by the stream as it is, so the epoch is made while none waits. What is kept,
+and what gives way when too much waits, is altered at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -80,21 +82,26 @@ class StreamAlterations:
             clock = version.clock(stream.id)
             progress, now = progress_of(clock), max(self._clock(), clock.arrived_at or 0)
             clocks = {}
-            if heartbeat.current_heartbeat(progress, before, now) > progress.heartbeat:
+            if (
+                clauses.keys() & set(_OF_TIMESTAMPS)
+                and heartbeat.current_heartbeat(progress, before, now) > progress.heartbeat
+            ):
                 held = heartbeat.after_heartbeat(progress, before, progress.heartbeat, now)
                 clocks[stream.id] = with_progress(clock, held)
             inner = self._inner_streams.find_retained_otherwise(version, altered)
             return EpochChange(kind="alter", replace=[altered, *inner], clocks=clocks)
 
-        with (
-            self._intake.hold(stream, _WAIT_SECONDS),
-            self._sequencer.stream_lock(source_key(stream)),
-        ):
+        with ExitStack() as held:
+            is_timing = bool(checked.keys() & set(_OF_TIMESTAMPS))
+            if is_timing:
+                held.enter_context(self._intake.hold(stream, _WAIT_SECONDS))
+                held.enter_context(self._sequencer.stream_lock(source_key(stream)))
             try:
                 version = self._log.commit(change)
             except StaleChange as error:
                 raise MillpondError("CQL-201", f'no stream "{stream.name}" any more') from error
-            self._intake.forget_progress(stream.id)
+            if is_timing:
+                self._intake.forget_progress(stream.id)
         return version.streams[stream.id]
 
 

@@ -50,6 +50,7 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
                 query=found.query,
                 tag=found.tag,
                 owner=found.owner,
+                key=found.key,
             )
     stated = _parse_created(found.text)
     name = getattr(stated, "name", "")

@@ -134,7 +134,7 @@ def test_an_inactive_sink_waits_and_a_pond_closes_while_one_hangs(
     wait_for(lambda: len(receiver.ids) == 1)
     began = time.monotonic()
     pond.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
 
 
 def refused(pond: Pond, text: str, policy: AccessPolicy | None = None) -> MillpondError:
