@@ -73,6 +73,7 @@ class StreamAlterations:
                         text=statement,
                     )
         clauses = _read_clauses(checked)
+        is_timing = bool(checked.keys() & set(_OF_TIMESTAMPS))
 
         def change(version: Version) -> EpochChange:
             before = version.streams.get(stream.id)
@@ -82,20 +83,17 @@ class StreamAlterations:
             clock = version.clock(stream.id)
             progress, now = progress_of(clock), max(self._clock(), clock.arrived_at or 0)
             clocks = {}
-            if (
-                clauses.keys() & set(_OF_TIMESTAMPS)
-                and heartbeat.current_heartbeat(progress, before, now) > progress.heartbeat
-            ):
+            reached = heartbeat.current_heartbeat(progress, before, now)
+            if is_timing and reached > progress.heartbeat:
                 held = heartbeat.after_heartbeat(progress, before, progress.heartbeat, now)
                 clocks[stream.id] = with_progress(clock, held)
             inner = self._inner_streams.find_retained_otherwise(version, altered)
             return EpochChange(kind="alter", replace=[altered, *inner], clocks=clocks)
 
-        with ExitStack() as held:
-            is_timing = bool(checked.keys() & set(_OF_TIMESTAMPS))
+        with ExitStack() as locks:
             if is_timing:
-                held.enter_context(self._intake.hold(stream, _WAIT_SECONDS))
-                held.enter_context(self._sequencer.stream_lock(source_key(stream)))
+                locks.enter_context(self._intake.hold(stream, _WAIT_SECONDS))
+                locks.enter_context(self._sequencer.stream_lock(source_key(stream)))
             try:
                 version = self._log.commit(change)
             except StaleChange as error:
