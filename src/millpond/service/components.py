@@ -82,7 +82,8 @@ class PondSettings(TypedDict, total=False):
         changes: How changes are computed, unless a query's options say otherwise.
         ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
             application time may be, unless its stream has a limit; END for any distance.
-        ceilings: What no query's evaluation may exceed, whatever its options say.
+        ceilings: What no query's evaluation may exceed, whatever its options say; `seconds` is
+            how long a statement may take too.
     """
 
     bounded: bool

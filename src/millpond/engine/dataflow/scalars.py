@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
 from millpond.engine.matching.other_factors import find_satisfying
-from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
 from millpond.engine.scalars.plain_comparisons import evaluate_comparison
 from millpond.engine.scalars.residual_query import Residual, is_final

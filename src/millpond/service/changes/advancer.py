@@ -25,7 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
-from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.planner.dataflow.shared_log import find_shape
@@ -47,6 +46,7 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
+from millpond.work import wait_for
 
 log = logging.getLogger("millpond.advancer")
 

@@ -132,7 +132,7 @@ class Derivations:
 
     def _make(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
-        bound = self._registrar.bind(stream.derived.text)
+        bound = self._registrar.bind_registered(stream.derived.text)
         if stream.is_shared_log:
             return self._make_shared(version, stream, bound)
         if not stream.is_change_log:
@@ -377,7 +377,7 @@ class Derivations:
                 if current is None or version.change_log(query.id) is not None:
                     continue
                 try:
-                    bound = self._registrar.bind(current.text)
+                    bound = self._registrar.bind_registered(current.text)
                     shape = find_shared_shape(version, current, bound)
                     if shape is None:
                         starts.append(self._make_log(version, current))
@@ -393,7 +393,7 @@ class Derivations:
 
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
-        bound = self._registrar.bind(query.text)
+        bound = self._registrar.bind_registered(query.text)
         reduced = None if step_length(bound) else reduce_changes(bound, query)
         if reduced is not None:
             bound = reduced.bound

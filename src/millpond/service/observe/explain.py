@@ -64,7 +64,7 @@ class Explainer:
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._components.registrar.bind(found.derived.text)
+            bound = self._components.registrar.bind_registered(found.derived.text)
             if level == Level.APPROXIMATION:
                 return describe_approximation(self._components.log.version, bound, {})
             if level not in _COMPUTED:
@@ -86,7 +86,7 @@ class Explainer:
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
         version = components.log.version
-        bound = components.registrar.bind(definition.text)
+        bound = components.registrar.bind_registered(definition.text)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)

@@ -257,7 +257,7 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
-        bound = self._components.registrar.bind(definition.text)
+        bound = self._components.registrar.bind_registered(definition.text)
         done = f"registered{self._notes(bound)}"
         if definition.options.get("follow"):
             version = self._components.log.version
