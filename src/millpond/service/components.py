@@ -10,6 +10,7 @@ acts on it is written in `event_handlers.py`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time as clock_time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,8 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feed_parts import FeedParts
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
@@ -68,6 +70,8 @@ from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
+
+log = logging.getLogger("millpond.store")
 
 
 class PondSettings(TypedDict, total=False):
@@ -146,8 +150,17 @@ class Components:
         self.closed = False
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
+        log.info('opening the store "%s"', directory)
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
+        version = self.log.version
+        log.info(
+            "the store is open: %d streams, %d relations, %d queries",
+            len(version.streams),
+            len(version.relations),
+            len(version.queries),
+            extra={"epoch": version.epoch},
+        )
         store = self._store.directory
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
@@ -267,13 +280,9 @@ class Components:
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
         self.feeds = Feeds(
-            self.log,
-            self.directory,
-            self.derivations,
-            self.advancer,
-            self.reader,
-            self._find_heartbeats,
-            self.invoke,
+            FeedParts(
+                self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
+            )
         )
         self.inputs = Inputs(
             self.log,
@@ -369,6 +378,7 @@ class Components:
         """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
+            log.warning("damage found: %s", problem.primary)
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
@@ -383,8 +393,13 @@ class Components:
             self.runtime.start(self.sequencer, self._store.directory)
             if not self.bounded:
                 for stream in self.log.version.streams.values():
+                    if stream.source is not None:
+                        log.info("opening its source", extra={"stream": stream.name})
                     self.sources.open(stream)
-            if self.intake.list_waiting() or not self.bounded:
+            waiting = self.intake.list_waiting()
+            if waiting:
+                log.info("%d pushes wait to become visible", len(waiting))
+            if waiting or not self.bounded:
                 self.runtime.wake_inbox()
         except BaseException:
             self._store.close()
@@ -398,6 +413,11 @@ class Components:
         self.inner_streams.drop_unread()
         self.sinks.start()
         self.events.definitions_changed()
+        log.info(
+            "the pond is open after %.1f s",
+            clock_time.monotonic() - self.opened,
+            extra={"epoch": self.log.version.epoch},
+        )
 
     def check_open(self) -> None:
         """Raise POND-410 once the pond is closed."""
@@ -471,8 +491,8 @@ class Components:
             self.registrar.unregister_many(found)
         return len(found)
 
-    def _find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
-        """The heartbeats of streams that readers of a version may rely on now."""
+    def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
+        """Find the heartbeats of streams that readers of a version may rely on now."""
         reading = self.floors.capture()
         return [self.sequencer.heartbeat(version, stream, reading) for stream in streams]
 

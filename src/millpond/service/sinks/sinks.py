@@ -18,7 +18,7 @@ from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options
 from millpond.service.queries.registration import Registrar
@@ -287,7 +287,7 @@ def _work(name: str, worker: _Worker) -> None:
     except Exception as error:  # a closed store, for one; the position says where to go on
         worker.deliverer.trouble = f"{type(error).__name__}: {error}"
         if not worker.stopped.is_set():
-            log.exception("sink %s has stopped", name)
+            log.exception("has stopped", extra={"sink": name})
     finally:
         worker.sender.close()
 
