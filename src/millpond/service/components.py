@@ -551,5 +551,15 @@ class Components:
         return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
-        """The answer to a query asked once."""
-        return self.invoker.invoke(self.registrar.prepare_once(text))
+        """The answer to a query asked once. Raises CQL-224 where it has a budget."""
+        prepared = self.registrar.prepare_once(text)
+        preference = prepared.bound.preference
+        if preference is not None and preference.budget is not None:
+            raise MillpondError(
+                "CQL-224",
+                "a question asked once is answered whole",
+                detail="BUDGET is of a standing query, and of INVOKE.",
+                hint="Leave out BUDGET, or write CREATE QUERY q AS … and INVOKE q BUDGET '…'.",
+                text=text,
+            )
+        return self.invoker.invoke(prepared)
