@@ -162,7 +162,14 @@ class Components:
             extra={"epoch": version.epoch},
         )
         store = self._store.directory
-        self.floors = FloorsInFlight(self.clock)
+        arrivals = [
+            arrived_at
+            for s in version.streams.values()
+            if s.on_system_time and (arrived_at := version.clock(s.id).arrived_at) is not None
+        ]
+        # A test's clock stands still until the test sets it.
+        seconds = clock_time.monotonic if self.clock is now else lambda: 0.0
+        self.floors = FloorsInFlight(self.clock, max(arrivals, default=None), seconds)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)

@@ -6,6 +6,11 @@ could call an instant final for which the batch still has elements. So the seque
 reads the clock and holds the floors computed from it in one step, and a reader captures the clock
 and the least held floors in one step, *before* it pins a version:
 
+The clock of streams never goes back, since what readers were told stays true. When the machine's
+clock is set back, the clock of streams goes on from where it was at half its speed, until the
+machine's has caught up: if it stood still, changes would wait as long as that takes. So it is
+after a restart too: it begins no earlier than the last arrival of a stream on system time.
+
 INV-FLOORS-1: with a `ClockReading` r captured before a version v was pinned, min(H(v, r.now),
 r.floors) is never above the timestamp of an element that is not in v.
 """
@@ -19,13 +24,16 @@ from dataclasses import dataclass
 
 from millpond.model.time import END
 
+#: Microseconds by which the clock of streams goes on in a second while it waits for the machine's.
+_HALF_SPEED = 500_000
+
 
 @dataclass(frozen=True)
 class ClockReading:
     """A clock reading and, per stream, the least floor in flight at it.
 
     `behind` is how far the machine's clock is behind `now`, in microseconds: it has gone back, and
-    for streams time stands still until it has caught up.
+    for streams time goes slower until it has caught up.
     """
 
     now: int
@@ -38,11 +46,24 @@ class ClockReading:
 
 
 class FloorsInFlight:
-    """The floors in flight; safe to use from any thread."""
+    """The floors in flight; safe to use from any thread.
 
-    def __init__(self, clock: Callable[[], int]) -> None:
+    Args:
+        clock: The machine's clock, or a test's.
+        start: What the clock of streams had shown before the pond was opened, or None.
+        count_seconds: A clock that nobody sets; by default one that stands still.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], int],
+        start: int | None = None,
+        count_seconds: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._clock = clock
-        self._last: int | None = None
+        self._last = start
+        self._count_seconds = count_seconds
+        self._counted = count_seconds()
         self._shown = 0
         self._lock = threading.Lock()
         self._tokens = itertools.count(1)
@@ -78,5 +99,11 @@ class FloorsInFlight:
     def _now(self) -> int:
         """The clock, which for streams never goes back: what readers were told stays true."""
         self._shown = now = self._clock()
-        self._last = now if self._last is None else max(self._last, now)
-        return self._last
+        counted = self._count_seconds()
+        if self._last is not None and now < self._last:
+            slowly = int((counted - self._counted) * _HALF_SPEED)
+            if slowly <= 0:
+                return self._last  # what is left of a microsecond counts next time
+            now = self._last + slowly
+        self._last, self._counted = now, counted
+        return now

@@ -67,6 +67,28 @@ def test_the_clock_of_streams_never_goes_back() -> None:
 # -- heartbeats ---------------------------------------------------------------------------------
 
 
+def test_the_clock_of_streams_goes_on_slowly_until_the_machine_has_caught_up() -> None:
+    hour = 3_600_000_000
+    shown, seconds = [hour], [0.0]
+    floors = FloorsInFlight(lambda: shown[0], None, lambda: seconds[0])
+    assert floors.capture().now == hour
+    shown[0] = 0
+    for second in (2, 4):
+        seconds[0] = second
+        assert floors.capture().now == hour + second * 500_000
+    assert floors.capture().behind == hour + 2_000_000
+    shown[0] = hour + 3_000_000
+    assert (floors.capture().now, floors.capture().behind) == (hour + 3_000_000, 0)
+
+
+def test_the_clock_of_streams_begins_where_it_was_before() -> None:
+    shown = [10]
+    floors = FloorsInFlight(lambda: shown[0], 100)
+    assert (floors.capture().now, floors.capture().behind) == (100, 90)
+    shown[0] = 101
+    assert floors.capture().now == 101
+
+
 def test_application_time_follows_the_greatest_timestamp() -> None:
     s = stream(delay=5)
     one = after_arrivals(StreamProgress(), s, 100, arrival=1)
