@@ -16,6 +16,7 @@ from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.notes import find_notes, find_silences
 from millpond.planner.resolve.views import refuse_stream_valued
+from millpond.runtime.postgres.source_options import is_replicated
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -176,7 +177,11 @@ class Executor:
                     *change_source(statement, definition, components.log.next_id(), by)
                 )
                 return report("create relation", definition.name, "created")
-            rows = components.sources.create_relation(definition)
+            if is_replicated(definition):
+                rows = components.replicas.create(definition)
+                components.events.definitions_changed()
+            else:
+                rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
 
@@ -252,7 +257,11 @@ class Executor:
             if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
                 raise _other_kind_error(statement)
             self._refuse_in_use(found, statement)
-            components.sources.drop(found)
+            if isinstance(found, RelationDef) and is_replicated(found):
+                components.replicas.drop(found)
+                components.events.definitions_changed()
+            else:
+                components.sources.drop(found)
         return report(f"drop {kind}", statement.name, "dropped")
 
     def _refuse_in_use(self, found: StreamDef | RelationDef, statement: statements.Drop) -> None:
