@@ -120,6 +120,13 @@ class Derivations:
         keys = (node.key for node in derivation.plan.nodes())
         self._running[derivation.sharing_key].update(keys)
 
+    def plan_anew(self, stream_id: int) -> None:
+        """Plan the derivations that read a stream anew when they are next needed."""
+        with self._lock:
+            for derivation in list(self._planned_derivations.values()):
+                if stream_id in derivation.streams:
+                    self._forget(derivation.id)
+
     def _forget(self, stream_id: int) -> None:
         derivation = self._planned_derivations.pop(stream_id, None)
         if derivation is None:
@@ -132,7 +139,7 @@ class Derivations:
 
     def _make(self, version: Version, stream: StreamDef) -> Derivation:
         assert stream.derived is not None
-        bound = self._registrar.bind(stream.derived.text)
+        bound = self._registrar.bind_registered(stream.derived.text)
         if stream.is_shared_log:
             return self._make_shared(version, stream, bound)
         if not stream.is_change_log:
@@ -377,7 +384,7 @@ class Derivations:
                 if current is None or version.change_log(query.id) is not None:
                     continue
                 try:
-                    bound = self._registrar.bind(current.text)
+                    bound = self._registrar.bind_registered(current.text)
                     shape = find_shared_shape(version, current, bound)
                     if shape is None:
                         starts.append(self._make_log(version, current))
@@ -393,7 +400,7 @@ class Derivations:
 
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
-        bound = self._registrar.bind(query.text)
+        bound = self._registrar.bind_registered(query.text)
         reduced = None if step_length(bound) else reduce_changes(bound, query)
         if reduced is not None:
             bound = reduced.bound

@@ -44,6 +44,7 @@ from millpond.service.queries.shared_changes import (
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version
+from millpond.work import endless_work
 
 log = logging.getLogger("millpond.queries")
 
@@ -223,7 +224,7 @@ class Registrar:
     ) -> QueryDef:
         current = self._current_definition(definition)
         if "strategy" in checked:
-            self._check_strategy(self.bind(current.text), checked)
+            self._check_strategy(self.bind_registered(current.text), checked)
         if self._log.version.change_log(current.id) is not None:
             refuse_unchangeable(current, checked, statement)
         suspended = None if checked.get("active") else current.suspended
@@ -232,7 +233,7 @@ class Registrar:
         if not followed and {"tolerate", "weight"} & checked.keys():
             # What changes are made of does not change any more once they are made.
             options = with_static_reduction(
-                self._log.version, lambda: self.bind(current.text), options
+                self._log.version, lambda: self.bind_registered(current.text), options
             )
         return replace(current, options=options, suspended=suspended)
 
@@ -257,7 +258,7 @@ class Registrar:
         if is_unbound(definition):
             return None
         try:
-            return self.bind(definition.text)
+            return self.bind_registered(definition.text)
         except Exception as error:
             self._suspend_unbound(definition, error)
             return None
@@ -278,7 +279,7 @@ class Registrar:
         for query in self._log.version.queries.values():
             if is_unbound(query):
                 with suppress(Exception), self.lock:
-                    self.bind(query.text)
+                    self.bind_registered(query.text)
                     self._replace([replace(self._current_definition(query), suspended=None)])
 
     def _place(
@@ -286,7 +287,7 @@ class Registrar:
     ) -> PreparedQuery | None:
         """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
         try:
-            return added.place(version, definition, self.bind(definition.text))
+            return added.place(version, definition, self.bind_registered(definition.text))
         except Exception:
             if definition.active:
                 raise
@@ -388,7 +389,7 @@ class Registrar:
         with self.lock:
             definition = self._current_definition(definition)
             try:
-                bound = self.bind(definition.text)
+                bound = self.bind_registered(definition.text)
                 found = prepare_again(self._log.version, definition, bound)
             except Exception as error:
                 self._suspend_unbound(definition, error)
@@ -404,8 +405,20 @@ class Registrar:
     # -- names ---------------------------------------------------------------------------------
 
     def bind(self, text: str) -> BoundQuery:
-        """Resolve a query's names and types against the current version."""
+        """Resolve a query's names and types against the current version.
+
+        Raises:
+            MillpondError: anything binding finds; POND-405, the request is to end.
+        """
         return self._binder.bind(text)
+
+    def bind_registered(self, text: str) -> BoundQuery:
+        """Bind as `bind` what was bound when it was registered; no request's end ends that.
+
+        A failure would be taken for one of the text's: its query would be suspended.
+        """
+        with endless_work():
+            return self._binder.bind(text)
 
     def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
         """The standing query of a name. Raises CQL-201 or CQL-216."""
@@ -433,7 +446,7 @@ class Registrar:
 
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the standing queries and derived objects over a stream or relation."""
-        return users_of(self._log.version, definition, self.bind)
+        return users_of(self._log.version, definition, self.bind_registered)
 
 
 @contextmanager
