@@ -289,6 +289,7 @@ def test_a_table_that_is_dropped(database, open_pond, eventually):
         eventually(lambda: "is not in the publication" in trouble(pond))
 
 
+@pytest.mark.slow
 def test_a_database_that_dies(database, pond, eventually):
     database.execute(f"{PLANES}; INSERT INTO planes VALUES ('N1', '', 1)")
     follow(pond, database)

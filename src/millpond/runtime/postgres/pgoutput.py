@@ -62,7 +62,7 @@ class TableShape:
 
 
 @dataclass(frozen=True)
-class RowChange:
+class SentChange:
     """A row came (no `old`), changed, or went (no `new`).
 
     `old` is None for a change that leaves the columns alone that name the row.
@@ -94,7 +94,7 @@ class Mark:
     is_in_transaction: bool
 
 
-Message = Begin | Commit | TableShape | RowChange | Truncate | Mark
+Message = Begin | Commit | TableShape | SentChange | Truncate | Mark
 
 
 def read_message(data: bytes) -> Message | None:
@@ -173,13 +173,13 @@ def _read_shape(reader: _Reader) -> TableShape:
     return TableShape(oid, f"{schema}.{name}", identity, tuple(columns), frozenset(keys))
 
 
-def _read_change(kind: str, reader: _Reader) -> RowChange:
+def _read_change(kind: str, reader: _Reader) -> SentChange:
     (oid,) = reader.take("!I")
     old: Sent | None = None
     part = reader.letter()
     if part in "KO":
         old = reader.row()
         if kind == "D":
-            return RowChange(oid, kind, old, None)
+            return SentChange(oid, kind, old, None)
         reader.letter()
-    return RowChange(oid, kind, old, reader.row())
+    return SentChange(oid, kind, old, reader.row())

@@ -6,6 +6,11 @@ position confirmed to the server, which may throw its log away up to there.
 
 INV-REPLICA-1: what is confirmed is stored. So a server never lacks what a store lacks, wherever
     either of them dies; what it sends twice is at or below the stored position, and left out.
+    psycopg2 confirms by itself what the server says in a keepalive, once the last message was
+    confirmed, or before the first. So what is confirmed here ends a byte before the last message;
+    and every session begins with a mark in the log whose position is stored, because only what is
+    told before that mark can be confirmed without this module. A slot that is confirmed further
+    than both was read by somebody else.
 INV-REPLICA-2: the changes of one transaction, in whatever tables, are in one epoch, at one instant.
 """
 
@@ -26,7 +31,7 @@ from millpond.runtime.postgres.pgoutput import (
     Begin,
     Commit,
     Mark,
-    RowChange,
+    SentChange,
     TableShape,
     Truncate,
     read_message,
@@ -62,6 +67,11 @@ _END_SECONDS = 10.0
 def position_key(relation_id: int) -> str:
     """Under what a relation's position in the other database's log is stored."""
     return f"postgres.{relation_id}"
+
+
+def mark_key(slot: str) -> str:
+    """Under what the position of a slot's last mark is stored."""
+    return f"postgres.mark.{slot}"
 
 
 class SlotReader:
@@ -106,7 +116,7 @@ class SlotReader:
         self._shapes: dict[int, TableShape] = {}
         self._learnt: dict[int, TableShape] = {}
         self._begun: Begin | None = None
-        self._changes: list[RowChange | Truncate] = []
+        self._changes: list[SentChange | Truncate] = []
         self._bytes = self._noted_bytes = 0
         self._end = self._marked = 0
         self._noted_at = 0.0
@@ -177,6 +187,7 @@ class SlotReader:
         self._forget()
         self._load()
         self._check()
+        self._write_mark()
         psycopg2 = import_psycopg2()
         factory = psycopg2.extras.LogicalReplicationConnection
         with (
@@ -216,7 +227,7 @@ class SlotReader:
         return max(min(self._positions.values()), 0)
 
     def _check(self) -> None:
-        """Look at the slot and the publication, and mark the place in the log.
+        """Look at the slot and the publication.
 
         Raises:
             MillpondError: DATA-502, something of the server is gone that cannot be made good.
@@ -225,8 +236,8 @@ class SlotReader:
         with open_database(self._source, self._name) as connection:
             slot = find_slot(connection, self.slot)
             published = published_oids(connection, self.slot)
-            if slot.is_there and (not self._marked or slot.retained > _IDLE_BYTES):
-                write_mark(connection)
+            if slot.is_there and self._marked and slot.retained > _IDLE_BYTES:
+                write_mark(connection)  # once it is told, the position is stored and confirmed
         self.retained = slot.retained
         if not slot.is_there:
             raise source_error(self._name, f'The replication slot "{self.slot}" is gone.', anew)
@@ -237,7 +248,7 @@ class SlotReader:
                 "(max_slot_wal_keep_size).",
                 anew,
             )
-        if slot.confirmed > self._stored:
+        if slot.confirmed > max(self._stored, self._epochs.last_batch(mark_key(self.slot))):
             raise source_error(
                 self._name,
                 f'The slot "{self.slot}" is further than this store: another copy of the store '
@@ -252,6 +263,12 @@ class SlotReader:
                     "dropped, or taken out.",
                     "DROP and CREATE the relation: it is read anew.",
                 )
+
+    def _write_mark(self) -> None:
+        """Store the position of a mark, before anything can be confirmed that is before it."""
+        with open_database(self._source, self._name) as connection:
+            at = write_mark(connection)
+        self._relations.replicate([], [(mark_key(self.slot), at)])
 
     def _follow(self, connection: Any, cursor: Any) -> None:
         looked_at = told_at = time.monotonic()
@@ -287,7 +304,7 @@ class SlotReader:
                 self._begun, self._changes, self._bytes = message, [], 0
             case TableShape():
                 self._shapes[message.oid] = message
-            case RowChange() | Truncate():
+            case SentChange() | Truncate():
                 self._bytes += len(data)
                 if self._bytes > MOST_BYTES:
                     raise source_error(

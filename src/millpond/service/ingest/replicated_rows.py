@@ -23,7 +23,7 @@ from millpond.engine.admission.cast_rows import FirstReasons, cast_columns, conf
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.model.time import END
-from millpond.runtime.postgres.pgoutput import RowChange, Sent, TableShape, Unchanged
+from millpond.runtime.postgres.pgoutput import Sent, SentChange, TableShape, Unchanged
 from millpond.runtime.postgres.tables import match_columns, source_error
 from millpond.service.results import python_values
 from millpond.state.relation_log import ends, folded_schema
@@ -99,7 +99,7 @@ class ReplicatedRows:
         self._places = [shape.columns.index(found[name]) for name in names]
         self._key_places = [shape.columns.index(found[k]) for k in self.relation.primary_key]
 
-    def note(self, change: RowChange, at: int) -> None:
+    def note(self, change: SentChange, at: int) -> None:
         """Note a change at an instant; the table's shape was learnt before."""
         old: int | None = None
         if change.kind != "I":

@@ -13,7 +13,7 @@ from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import END
-from millpond.runtime.postgres.pgoutput import UNCHANGED, RowChange, TableShape
+from millpond.runtime.postgres.pgoutput import UNCHANGED, SentChange, TableShape
 from millpond.service.ingest.replicated_rows import ReplicatedRows
 from millpond.state.relation_log import ends, fold, folded_schema
 
@@ -67,7 +67,7 @@ def key(k: int) -> tuple[Any, ...]:
     return (None, None, str(k), None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(
     st.lists(
         st.tuples(
@@ -88,17 +88,17 @@ def test_every_instant_is_what_the_table_was(steps: list[tuple[str, int, int, bo
             case "put" if k in table:
                 kept = table[k][0] if is_long else value[0]
                 new = sent(k, UNCHANGED if is_long else kept, number)
-                rows.note(RowChange(5, "U", None, new), at)
+                rows.note(SentChange(5, "U", None, new), at)
                 table[k] = (kept, number)
             case "put":
-                rows.note(RowChange(5, "I", None, sent(k, *value)), at)
+                rows.note(SentChange(5, "I", None, sent(k, *value)), at)
                 table[k] = value
             case "move" if k in table and other not in table:
                 old = table.pop(k)
-                rows.note(RowChange(5, "U", key(k), sent(other, UNCHANGED, number)), at)
+                rows.note(SentChange(5, "U", key(k), sent(other, UNCHANGED, number)), at)
                 table[other] = (old[0], number)
             case "delete" if k in table:
-                rows.note(RowChange(5, "D", key(k), None), at)
+                rows.note(SentChange(5, "D", key(k), None), at)
                 del table[k]
             case "truncate":
                 rows.note_truncate(at)
@@ -120,15 +120,15 @@ def test_every_instant_is_what_the_table_was(steps: list[tuple[str, int, int, bo
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (RowChange(5, "I", None, sent(1, "a", 1)), "two rows of the table have the key"),
-        (RowChange(5, "D", key(2), None), "it has no row with the key"),
-        (RowChange(5, "I", None, ("x", "x", "3", "a")), "'x' is not an INTEGER"),
-        (RowChange(5, "I", None, ("1", "x", None, "a")), "a NULL in its key"),
+        (SentChange(5, "I", None, sent(1, "a", 1)), "two rows of the table have the key"),
+        (SentChange(5, "D", key(2), None), "it has no row with the key"),
+        (SentChange(5, "I", None, ("x", "x", "3", "a")), "'x' is not an INTEGER"),
+        (SentChange(5, "I", None, ("1", "x", None, "a")), "a NULL in its key"),
     ],
 )
-def test_what_the_relation_cannot_follow(change: RowChange, words: str) -> None:
+def test_what_the_relation_cannot_follow(change: SentChange, words: str) -> None:
     stored = Stored()
-    stored.rows.note(RowChange(5, "I", None, sent(1, "a", 1)), 0)
+    stored.rows.note(SentChange(5, "I", None, sent(1, "a", 1)), 0)
     stored.store()
     stored.rows.note(change, 1)
     with pytest.raises(MillpondError) as refused:
