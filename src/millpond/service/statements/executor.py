@@ -31,7 +31,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.prepared import stream_of
+from millpond.service.queries.prepared import check_answerable, stream_of
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
@@ -314,7 +314,7 @@ class Executor:
             bound = self._components.registrar.bind_or_suspend(found)
             if bound is None:
                 registrar = self._components.registrar
-                registrar.check_answerable(registrar.find(found.name))
+                check_answerable(registrar.find(found.name))
                 return self._describe(statement)  # it was dropped, or goes on again
             schema = bound.output
         else:
