@@ -137,6 +137,18 @@ def test_a_relation_that_is_added_later_begins_with_a_snapshot(database, pond):
     assert database.execute("SELECT * FROM pg_publication") == []
 
 
+def test_a_relation_is_dropped_with_what_reads_it(database, pond):
+    database.execute(PLANES)
+    follow(pond, database)
+    pond.execute("CREATE QUERY q AS SELECT tail FROM planes")
+    with pytest.raises(MillpondError, match="POND-401"):
+        pond.execute("DROP RELATION planes")
+    database.execute("INSERT INTO planes VALUES ('N1', '', 1)")
+    assert rows(pond) == [("N1", "", 1)]
+    pond.execute("DROP RELATION planes CASCADE")
+    assert slots(database) == []
+
+
 def test_values_of_all_types(database, pond):
     """What a copy reads and what replication sends is the same value."""
     database.execute(

@@ -10,10 +10,10 @@ acts on it is written in `event_handlers.py`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time as clock_time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -38,8 +38,8 @@ from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
+from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
-from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.definitions.replicas import Replicas
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
@@ -58,7 +58,7 @@ from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
-from millpond.service.queries.options import check_input_options, check_system_settings
+from millpond.service.queries.options import check_system_settings
 from millpond.service.queries.prepared import PreparedQuery, stream_valued_error
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
@@ -70,6 +70,8 @@ from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
+
+log = logging.getLogger("millpond.store")
 
 
 class PondSettings(TypedDict, total=False):
@@ -128,6 +130,7 @@ class Components:
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
+        alterations: Alters streams.
         sources: What streams are read from.
         inputs: Waits for what answers wait for.
         summaries: Creates and drops summaries.
@@ -149,8 +152,17 @@ class Components:
         self.closed = False
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
+        log.info('opening the store "%s"', directory)
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
+        version = self.log.version
+        log.info(
+            "the store is open: %d streams, %d relations, %d queries",
+            len(version.streams),
+            len(version.relations),
+            len(version.queries),
+            extra={"epoch": version.epoch},
+        )
         store = self._store.directory
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
@@ -266,6 +278,9 @@ class Components:
             self.invoker.summaries,
             self.clock,
         )
+        self.alterations = StreamAlterations(
+            self.log, self.intake, self.sequencer, self.inner_streams, self.clock
+        )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
@@ -328,13 +343,15 @@ class Components:
     def alter_stream(
         self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None
     ) -> StreamDef:
-        """Set options of a stream that is not derived. Raises CQL-214, CQL-301."""
-        checked = check_input_options(options, statement)
-        if stream.source is not None:
-            raise sourced_overload_error(stream.name, statement or stream.text)
-        altered = replace(stream, **checked)
+        """Set clauses and options of a stream that is not derived.
+
+        Raises:
+            MillpondError: as `StreamAlterations.alter`.
+        """
+        self.runtime.wake_inbox()
         with self.definitions:
-            self.log.commit(EpochChange(kind="alter", replace=[altered]))
+            altered = self.alterations.alter(stream, options, statement)
+        self.events.definitions_changed()
         return altered
 
     def alter_constraints(self, statement: AlterConstraint, stream: StreamDef) -> StreamDef:
@@ -370,6 +387,7 @@ class Components:
         """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
+            log.warning("damage found: %s", problem.primary)
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
@@ -384,8 +402,13 @@ class Components:
             self.runtime.start(self.sequencer, self._store.directory)
             if not self.bounded:
                 for stream in self.log.version.streams.values():
+                    if stream.source is not None:
+                        log.info("opening its source", extra={"stream": stream.name})
                     self.sources.open(stream)
-            if self.intake.list_waiting() or not self.bounded:
+            waiting = self.intake.list_waiting()
+            if waiting:
+                log.info("%d pushes wait to become visible", len(waiting))
+            if waiting or not self.bounded:
                 self.runtime.wake_inbox()
         except BaseException:
             self._store.close()
@@ -400,6 +423,11 @@ class Components:
         self.replicas.start()
         self.sinks.start()
         self.events.definitions_changed()
+        log.info(
+            "the pond is open after %.1f s",
+            clock_time.monotonic() - self.opened,
+            extra={"epoch": self.log.version.epoch},
+        )
 
     def check_open(self) -> None:
         """Raise POND-410 once the pond is closed."""
@@ -529,5 +557,15 @@ class Components:
         return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
-        """The answer to a query asked once."""
-        return self.invoker.invoke(self.registrar.prepare_once(text))
+        """The answer to a query asked once. Raises CQL-224 where it has a budget."""
+        prepared = self.registrar.prepare_once(text)
+        preference = prepared.bound.preference
+        if preference is not None and preference.budget is not None:
+            raise MillpondError(
+                "CQL-224",
+                "a question asked once is answered whole",
+                detail="BUDGET is of a standing query, and of INVOKE.",
+                hint="Leave out BUDGET, or write CREATE QUERY q AS … and INVOKE q BUDGET '…'.",
+                text=text,
+            )
+        return self.invoker.invoke(prepared)

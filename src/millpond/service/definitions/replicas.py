@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import xxhash
 
-from millpond.catalog.objects import RelationDef, SourceDef
+from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.postgres.connect import DatabaseServer
 from millpond.runtime.postgres.source_options import TableSource, is_replicated, read_source
@@ -36,7 +37,6 @@ from millpond.service.definitions.allowed_hosts import allows_address
 from millpond.service.definitions.slot_reader import SlotReader, position_key
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.replicated_rows import cast_texts, check_identity, text_column
-from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 
 log = logging.getLogger("millpond.replication")
@@ -45,7 +45,7 @@ log = logging.getLogger("millpond.replication")
 class Replicas:
     """Creates and drops relations that follow tables, and has their slots read.
 
-    Who calls `create` and `drop` holds the lock of definitions.
+    Who calls `create` and `dropping` holds the lock of definitions.
     """
 
     def __init__(self, epochs: EpochLog, relations: Relations, present: Callable[[], int]) -> None:
@@ -74,24 +74,40 @@ class Replicas:
             finally:
                 self._begin(slot)
 
-    def drop(self, definition: RelationDef) -> None:
-        """Drop a relation; with the last of a database go its slot and publication."""
-        source = self._source_of(definition)
+    @contextmanager
+    def dropping(self, definitions: Sequence[StreamDef | RelationDef]) -> Iterator[None]:
+        """Read nothing for definitions that are dropped inside; then clean up their databases.
+
+        With the last relation of a database go its slot and publication.
+        """
+        followed = [
+            (d, self._source_of(d))
+            for d in definitions
+            if isinstance(d, RelationDef) and is_replicated(d)
+        ]
         with self._lock:
-            self._end(source.slot)
-            self._log.commit(EpochChange(kind="drop", drop=[definition.id]))
-            others = self._sources_of(source.slot)
+            for _, source in followed:
+                self._end(source.slot)
             try:
-                with open_database(source, definition.name) as connection:
-                    if others:
-                        unpublish(connection, source.slot, source.oid)
-                    else:
-                        drop_slot(connection, source.slot)
-            except MillpondError as error:
-                # The relation is gone; what is left in the database its administrator has to drop.
-                log.warning("slot %s of %s is left: %s", source.slot, source.server, error)
+                yield
             finally:
-                self._begin(source.slot)
+                for definition, source in followed:
+                    if definition.id not in self._log.version.relations:
+                        self._leave(definition, source)
+                for _, source in followed:
+                    self._begin(source.slot)
+
+    def _leave(self, definition: RelationDef, source: TableSource) -> None:
+        """Take a table out of the publication; drop the slot if it was the last."""
+        try:
+            with open_database(source, definition.name) as connection:
+                if self._sources_of(source.slot):
+                    unpublish(connection, source.slot, source.oid)
+                else:
+                    drop_slot(connection, source.slot)
+        except MillpondError as error:
+            # The relation is gone; what is left in the database its administrator has to drop.
+            log.warning("slot %s of %s is left: %s", source.slot, source.server, error)
 
     def _copy(self, definition: RelationDef, source: TableSource, is_first: bool) -> int:
         """Read the table's rows as of a position, and commit the relation with both."""

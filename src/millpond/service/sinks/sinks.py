@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -170,6 +171,23 @@ class Sinks:
             self._end(current.id)
             self._log.commit(EpochChange(kind="drop sink", drop_sinks=[current]))
 
+    @contextmanager
+    def ending(self, dropped: Sequence[SinkDef]) -> Iterator[list[SinkDef]]:
+        """End the threads of sinks while a block drops the sinks; give the sinks as they are then.
+
+        If the block fails, the sinks deliver again.
+        """
+        with self._lock:
+            for sink in dropped:
+                self._end(sink.id)
+            current = [self.find(sink.name) for sink in dropped]
+            try:
+                yield current
+            except BaseException:
+                for sink in current:
+                    self._begin(sink)
+                raise
+
     def find(self, name: str) -> SinkDef:
         """The sink of a name. Raises CQL-201."""
         sinks = self._log.version.sinks
@@ -287,7 +305,7 @@ def _work(name: str, worker: _Worker) -> None:
     except Exception as error:  # a closed store, for one; the position says where to go on
         worker.deliverer.trouble = f"{type(error).__name__}: {error}"
         if not worker.stopped.is_set():
-            log.exception("sink %s has stopped", name)
+            log.exception("has stopped", extra={"sink": name})
     finally:
         worker.sender.close()
 
