@@ -37,6 +37,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 #: Spark does a batch again that it knows to have begun; it is in an epoch, and is passed over.
 HARMLESS = {"commits removed"}
+#: One of each kind: everything gone, a file that cannot be read, and what does no harm.
+QUICK = {"the folder gone", "offsets cut", *HARMLESS}
 
 
 def write(folder: Path, name: str, *numbers: int) -> None:
@@ -44,7 +46,10 @@ def write(folder: Path, name: str, *numbers: int) -> None:
     (folder / f".{name}").rename(folder / f"{name}.csv")
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "damage",
+    [pytest.param(d, marks=[] if d in QUICK else [pytest.mark.slow]) for d in DAMAGES],
+)
 def test_a_damaged_checkpoint(
     open_store: Callable[..., Any], tmp_path: Path, eventually: Callable[..., Any], damage: str
 ) -> None:

@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", ["before", pytest.param("after", marks=pytest.mark.slow)])
 def test_a_batch_of_files(open_store, folder, eventually, when):
     pond = open_store()
     failing = Failing(pond, "stream:1", when)
@@ -68,7 +68,7 @@ def test_a_batch_of_files(open_store, folder, eventually, when):
     nothing_left_over(again)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_batch_of_pushes(open_store, eventually, when):
     pond = open_store()
     # How many batches five pushes make is a matter of time; the first may hold them all.

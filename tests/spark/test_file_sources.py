@@ -22,6 +22,11 @@ pytestmark = pytest.mark.spark
 COLUMNS = "(ts TIMESTAMP, origin STRING, delay DOUBLE)"
 
 
+def slow(*values: Any) -> list[Any]:
+    """Values of a parameter that say the same of another form."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 def at(second: int) -> datetime:
     return datetime(2024, 1, 1, 0, 0, second)
 
@@ -56,6 +61,7 @@ def test_columns_are_found_by_the_header_in_any_order_and_case(bounded, tmp_path
     assert rejects(bounded) == []
 
 
+@pytest.mark.slow
 def test_columns_without_a_name_or_with_a_name_twice(bounded, tmp_path):
     (tmp_path / "flights.csv").write_text(f",ts,,origin,delay,ORIGIN\n0,{at(1)},,JFK,1.5,x\n")
     create(bounded, tmp_path / "flights.csv", header="true")
@@ -89,6 +95,7 @@ def test_quotes_blanks_and_what_is_missing(bounded, tmp_path):
     assert rejects(bounded) == []
 
 
+@pytest.mark.slow
 def test_the_separator_is_an_option(bounded, tmp_path):
     (tmp_path / "flights.csv").write_text(f"origin;ts;delay\nJFK;{at(1)};1.5\n")
     create(bounded, tmp_path / "flights.csv", header="true", sep=";")
@@ -170,7 +177,7 @@ def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded,
         rows(bounded)
 
 
-@pytest.mark.parametrize("separator", ["|", "||", "\\t", "\t"])
+@pytest.mark.parametrize("separator", ["||", *slow("|", "\\t", "\t")])
 def test_a_header_is_split_as_its_rows_are(bounded, tmp_path, separator):
     between = separator.replace("\\t", "\t")
     cells = [("ts", "origin", "delay"), (str(at(1)), "JFK", "1.5")]
@@ -179,6 +186,7 @@ def test_a_header_is_split_as_its_rows_are(bounded, tmp_path, separator):
     assert rows(bounded) == [(at(1), "JFK", 1.5)]
 
 
+@pytest.mark.slow
 def test_a_header_in_another_encoding(bounded, tmp_path):
     (tmp_path / "in.csv").write_text(f"ts,origin,delay\n{at(1)},Orlý,1.5\n", "utf-16")
     with pytest.raises(MillpondError, match=r"(?s)cannot be read.*encoding"):
@@ -202,6 +210,7 @@ def test_an_option_spark_cannot_take_is_refused_when_the_stream_is_created(bound
     assert bounded.streams() == []
 
 
+@pytest.mark.slow
 def test_a_relation_of_an_empty_file_is_empty(bounded, tmp_path):
     (tmp_path / "in.csv").write_text("")
     bounded.execute(
@@ -214,6 +223,7 @@ def test_a_relation_of_an_empty_file_is_empty(bounded, tmp_path):
 # -- json ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_json_values_keep_their_text_until_they_are_cast(bounded, tmp_path):
     columns = "(ts TIMESTAMP, big BIGINT, exact DECIMAL(20,2), yes BOOLEAN, note STRING)"
     (tmp_path / "in.json").write_text(
@@ -248,6 +258,7 @@ def test_json_keys_in_any_case(bounded, tmp_path):
     assert [raw for _, raw in rejects(bounded)] == ["no json"]
 
 
+@pytest.mark.slow
 def test_keys_of_one_json_text_in_any_case(bounded, tmp_path):
     file = tmp_path / "flights.json"
     file.write_text(
@@ -271,6 +282,7 @@ def test_corrupt_json_lines_are_rejected(bounded, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_text_is_rejected_line_by_line(bounded, tmp_path):
     good = json.dumps({"ts": str(at(1)), "origin": "JFK", "delay": 1}).encode()
     (tmp_path / "in.json").write_bytes(good + b"\n\x80\x81PAR1\xff\n")
@@ -305,7 +317,7 @@ def test_parquet_rows_that_do_not_fit_are_rejected(bounded, tmp_path):
     assert [reason for reason, _ in rejects(bounded)] == ["column \"delay\": 'x' is not a DOUBLE"]
 
 
-@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", *slow(None)])
 def test_parquet_as_pandas_writes_it(bounded, tmp_path, zone):
     stamps = pa.array([at(1), at(2)], pa.timestamp("ns", zone))
     table = pa.table({"ts": stamps, "origin": ["JFK", None], "delay": [1.5, 2.5]})
@@ -342,6 +354,7 @@ def test_large_parquet_files_are_read_by_several_tasks(bounded, tmp_path, monkey
     assert stream["segments"] > 1
 
 
+@pytest.mark.slow
 def test_parquet_files_with_odd_names(bounded, tmp_path):
     folder = tmp_path / "in [1]"
     folder.mkdir()
@@ -351,7 +364,7 @@ def test_parquet_files_with_odd_names(bounded, tmp_path):
     assert sorted(row[0] for row in rows(bounded)) == [at(0), at(1), at(2), at(3)]
 
 
-@pytest.mark.parametrize("using", ["csv", "json"])
+@pytest.mark.parametrize("using", ["json", *slow("csv")])
 def test_text_files_with_odd_names(bounded, tmp_path, using):
     for number, name in enumerate(("a [1]", "b {x}*", "c%20", "d #1?")):
         text = json.dumps({"ts": str(at(number))}) if using == "json" else str(at(number))
@@ -388,6 +401,7 @@ def test_a_directory_of_plain_and_packed_files_in_the_order_of_their_names(bound
     assert rejects(bounded) == []
 
 
+@pytest.mark.slow
 def test_one_file_is_read_without_its_neighbours(bounded, tmp_path):
     name = "odd [1] {a,b}*.csv"
     (tmp_path / name).write_text(lines((1, "JFK", 1)))
@@ -396,12 +410,14 @@ def test_one_file_is_read_without_its_neighbours(bounded, tmp_path):
     assert rows(bounded) == [(at(1), "JFK", 1.0)]
 
 
+@pytest.mark.slow
 def test_a_file_named_by_its_uri(bounded, tmp_path):
     (tmp_path / "in.csv").write_text(lines((1, "JFK", 1)))
     create(bounded, f"file://{tmp_path}/in.csv")
     assert rows(bounded) == [(at(1), "JFK", 1.0)]
 
 
+@pytest.mark.slow
 def test_a_glob(bounded, tmp_path):
     for name, second in (("day-1.csv", 1), ("day-2.csv", 2), ("week.csv", 3)):
         (tmp_path / name).write_text(f"delay,ts\n1,{at(second)}\n")
@@ -444,6 +460,7 @@ def test_files_that_come_later_are_read_as_they_come(pond, tmp_path):
     assert reason == "late: its timestamp is before the heartbeat"
 
 
+@pytest.mark.slow
 def test_parquet_files_that_come_later_are_read_as_they_come(pond, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
@@ -513,7 +530,7 @@ def test_columns_that_are_none_of_the_sources_are_refused(pond):
     assert refused.value.detail == "It has timestamp, value."
 
 
-@pytest.mark.parametrize("path", ["a[1] {b}.csv", "a*.csv"])
+@pytest.mark.parametrize("path", ["a[1] {b}.csv", *slow("a*.csv")])
 def test_a_relative_path_in_a_directory_that_looks_like_a_pattern(
     bounded, tmp_path, monkeypatch, path
 ):

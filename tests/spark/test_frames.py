@@ -29,6 +29,7 @@ def events(spark: Any, tmp_path: Path) -> Any:
     return write
 
 
+@pytest.mark.slow  # the next one, and a restart, say it too
 def test_a_streaming_frame(pond, events):
     stream = pond.stream("events", events("a", 1, 2), timestamp="at")
     assert [(f.name, f.type) for f in stream.schema.fields] == [

@@ -143,7 +143,7 @@ def live(out: Out, how: str, place: str) -> subprocess.Popen[str]:
     return life
 
 
-@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize("place", ["after", pytest.param("before", marks=pytest.mark.slow)])
 def test_a_sender_that_is_killed(out, senders, place):
     with live(out, "SIGKILL", place) as life:
         assert life.wait(30) == -signal.SIGKILL

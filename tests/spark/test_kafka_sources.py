@@ -235,7 +235,7 @@ def test_records_of_transactions(pond, topic):
     assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (3,)]
 
 
-@pytest.mark.parametrize("on_loss", ["stop", "continue"])
+@pytest.mark.parametrize("on_loss", ["stop", pytest.param("continue", marks=pytest.mark.slow)])
 def test_records_that_are_gone_are_named(open_store, topic, eventually, on_loss):
     pond = open_store()
     pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(on_loss=on_loss))

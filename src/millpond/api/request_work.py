@@ -10,8 +10,8 @@ from fastapi import Query
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.document import Absent
-from millpond.engine.scalars.work import Work, begin_work, current_work, finish_work
 from millpond.errors import MillpondError
+from millpond.work import Work, begin_work, current_work, finish_work
 
 #: Up to so many bytes of answers a request is never refused for the memory of others.
 _SMALL = 1 << 20

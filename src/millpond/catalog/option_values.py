@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millpond.model.names import LONGEST_NAME, find_fault_of_line
+from millpond.model.secret_options import name_of_secret
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,18 @@ def _url(value: Any) -> str:
     if not is_there or "@" in parts.netloc or parts.fragment:
         raise ValueError
     return value
+
+
+def _secret(value: Any) -> str:
+    if not isinstance(value, str) or name_of_secret(value) is None:
+        raise ValueError
+    return value
+
+
+def _port(value: Any) -> int:
+    if _integer(value) > 65_535:
+        raise ValueError
+    return int(value)
 
 
 def _memory(value: Any) -> str:
@@ -273,3 +286,6 @@ VARIABLE = OptionValues(
     {"type": "string", "pattern": _VARIABLE},
 )
 TOPIC = OptionValues("a topic's name", _topic, {"type": "string", "pattern": _TOPIC})
+#: What is never kept, shown or logged: only where it is.
+SECRET = OptionValues("secret('name'), the name of a secret in the server's file", _secret, _TEXT)
+PORT = OptionValues("a port's number", _port, {"type": "integer", "minimum": 1, "maximum": 65_535})

@@ -14,11 +14,13 @@ class PendingDelivery:
         number: Its number among the sink's deliveries.
         cursor: The feed's cursor behind its last change.
         proof: A checksum of which changes it has.
+        changes: How many changes it has; 0 where this was not noted.
     """
 
     number: int
     cursor: str
     proof: str
+    changes: int = 0
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class SinkDef:
     """A sink: delivers the changes of queries. Sinks have names of their own, as functions do.
 
     Attributes:
-        format: How it delivers: 'http'.
+        format: How it delivers: 'http', 'kafka' or 'postgres'.
         options: The options of `Scope.SINK` that were given: never a key, only where one is.
         query_id: The query whose changes it delivers, if it is of one.
         query: The query's name when the sink was created.
@@ -51,6 +53,8 @@ class SinkDef:
         owner: Their owner, if it is of an owner.
         hosts: What a client's sink may connect to (`allowed_hosts.py`); None for any host.
         text: The statement.
+        key: The columns by which a row of the query's answer is found again, if its receiver keeps
+            the answer and not the changes.
         dead: Why it delivers no more; None while it does.
         position: How far it has delivered; two definitions are equal wherever they are.
     """
@@ -65,6 +69,7 @@ class SinkDef:
     owner: str | None = None
     hosts: tuple[str, ...] | None = None
     text: str = ""
+    key: tuple[str, ...] = ()
     dead: str | None = None
     position: SinkPosition = field(default=SinkPosition(), compare=False)
 
@@ -86,5 +91,6 @@ class SinkDef:
         if position["pending"] is not None:
             position["pending"] = PendingDelivery(**position["pending"])
         hosts = None if body["hosts"] is None else tuple(body["hosts"])
-        given = {**body, "hosts": hosts, "position": SinkPosition(**position)}
+        key = tuple(body.get("key", ()))
+        given = {**body, "hosts": hosts, "key": key, "position": SinkPosition(**position)}
         return SinkDef(id=id, **given)

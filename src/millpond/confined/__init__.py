@@ -1,1 +1,1 @@
-"""What can make large values out of small ones, and the processes in which that is evaluated."""
+"""What may make large values out of small ones, processes for that, and deadlines."""

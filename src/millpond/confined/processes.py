@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import io
+import math
 import os
 import pickle
 import struct
@@ -25,7 +26,9 @@ import duckdb
 import pyarrow as pa
 
 from millpond.catalog.objects import FunctionDef
+from millpond.confined.deadline import Interrupt, deadlines
 from millpond.errors import MillpondError
+from millpond.work import check_work, current_work
 
 #: What one evaluation may use beyond twice what it is given and what the process has at rest.
 MEMORY = 256 << 20
@@ -303,14 +306,21 @@ os.register_at_fork(after_in_child=confined.forget)
 
 
 def evaluate_confined(
-    sql: str,
-    tables: Mapping[str, pa.Table | pa.RecordBatch],
-    request: Request,
-    watch: Watch | None = None,
+    sql: str, tables: Mapping[str, pa.Table | pa.RecordBatch], request: Request
 ) -> Reply:
-    """The reply to a SELECT over tables; errors as of `ConfinedProcesses.ask`."""
+    """The reply to a SELECT over tables; errors as of `ConfinedProcesses.ask`.
+
+    It is interrupted too when the request this thread works for is to end.
+    """
     written = {name: write_table(table) for name, table in tables.items()}
-    return confined.ask(replace(request, sql=sql, tables=written), watch)
+    work = current_work()
+
+    def watch(interrupt: Interrupt) -> AbstractContextManager[None]:
+        # The process watches the evaluation's own time; the request's may be over before.
+        return deadlines.within(math.inf, interrupt, work)
+
+    asked = replace(request, sql=sql, tables=written)
+    return confined.ask(asked, None if work is None else watch)
 
 
 def bind_confined(
@@ -324,12 +334,14 @@ def bind_confined(
 
     Raises:
         duckdb.Error: it cannot be bound.
-        MillpondError: POND-405, a constant in it takes too long or too much.
+        MillpondError: POND-405, a constant in it takes too long or too much, or the request this
+            thread works for is to end.
     """
     request = Request(sql, schema=tuple(schema), definitions=tuple(definitions), bind_only=True)
     try:
         columns = evaluate_confined(sql, tables or {}, request).columns
     except (duckdb.InterruptException, duckdb.OutOfMemoryException) as error:
+        check_work()
         raise MillpondError(
             "POND-405",
             "a constant in the query needs more time or memory than a query may use",

@@ -21,6 +21,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
+from millpond.cql.tree.statements import AlterConstraint
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -31,11 +32,13 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feed_parts import FeedParts
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
+from millpond.service.definitions.constraints import alter_constraints
 from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
@@ -83,7 +86,8 @@ class PondSettings(TypedDict, total=False):
         changes: How changes are computed, unless a query's options say otherwise.
         ahead: How far ahead of the clock, in microseconds, the timestamp of an element on
             application time may be, unless its stream has a limit; END for any distance.
-        ceilings: What no query's evaluation may exceed, whatever its options say.
+        ceilings: What no query's evaluation may exceed, whatever its options say; `seconds` is
+            how long a statement may take too.
     """
 
     bounded: bool
@@ -264,13 +268,9 @@ class Components:
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
         self.feeds = Feeds(
-            self.log,
-            self.directory,
-            self.derivations,
-            self.advancer,
-            self.reader,
-            self._find_heartbeats,
-            self.invoke,
+            FeedParts(
+                self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
+            )
         )
         self.inputs = Inputs(
             self.log,
@@ -331,6 +331,14 @@ class Components:
         altered = replace(stream, **checked)
         with self.definitions:
             self.log.commit(EpochChange(kind="alter", replace=[altered]))
+        return altered
+
+    def alter_constraints(self, statement: AlterConstraint, stream: StreamDef) -> StreamDef:
+        """Add a constraint to a stream, or drop one. Raises as `alter_constraints`."""
+        with self.definitions:
+            altered = alter_constraints(statement, stream, self.log.version)
+            self.log.commit(EpochChange(kind="alter", replace=[altered]))
+        self.derivations.plan_anew(stream.id)
         return altered
 
     def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:
@@ -460,8 +468,8 @@ class Components:
             self.registrar.unregister_many(found)
         return len(found)
 
-    def _find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
-        """The heartbeats of streams that readers of a version may rely on now."""
+    def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
+        """Find the heartbeats of streams that readers of a version may rely on now."""
         reading = self.floors.capture()
         return [self.sequencer.heartbeat(version, stream, reading) for stream in streams]
 

@@ -39,9 +39,10 @@ def open_pond(
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
-    With `max_seconds` and `max_rows` no evaluation of an answer takes longer, and no answer has
-    more rows, whatever a query's options of these names say. With `revives` Spark is started again
-    when its JVM has ended, as a server needs it; without, the program opens the store again.
+    With `max_seconds` and `max_rows` no statement and no evaluation of an answer takes longer, and
+    no answer has more rows, whatever a query's options of these names say. With `revives` Spark is
+    started again when its JVM has ended, as a server needs it; without, the program opens the store
+    again.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702

@@ -7,6 +7,7 @@ put together in `components.py`. All methods may be called from any thread.
 from __future__ import annotations
 
 import atexit
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date
@@ -19,13 +20,13 @@ from prometheus_client import CollectorRegistry
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
-from millpond.engine.scalars.work import check_work
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
-from millpond.service.changes.feed import Feed, follow_feed
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
@@ -39,6 +40,7 @@ from millpond.service.queries.query_directory import QueryListing, QuerySelectio
 from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 from millpond.service.statements.executor import Executor
+from millpond.work import check_work, limit_work
 
 
 class Pond:
@@ -69,6 +71,8 @@ class Pond:
         self._entities = Entities(self._components)
         self._explainer = Explainer(self._components, self._entities, self._metrics)
         self._on_close = on_close
+        ceilings = settings.get("ceilings")
+        self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
         self._components.start()
         atexit.register(_close, weakref.ref(self))
 
@@ -97,13 +101,16 @@ class Pond:
                 statement to execute instead, or raises why it may not be.
         """
         self._components.check_open()
-        parsed = parse_script(text)
+        with limit_work(self._statement_seconds):
+            parsed = parse_script(text)
         executor = Executor(self._components, self._explainer, self._entities, policy)
         for statement in parsed:
             check_work()
             try:
                 approved = statement if approve is None else approve(statement)
-                yield executor.execute(approved)
+                with limit_work(self._statement_seconds):
+                    result = executor.execute(approved)
+                yield result
             except MillpondError as error:
                 raise _place_in_script(error, text, statement.offset) from error
 
@@ -117,10 +124,11 @@ class Pond:
     def register_many(self, queries: Sequence[Registration]) -> list[Handle]:
         """Register many queries in one epoch: all, or none and an error with the failed query."""
         self._components.check_open()
-        requests = [RegistrationRequest.of(*parts(query)) for query in queries]
         components = self._components
-        register = partial(components.registrar.register, requests)
-        definitions = components.inner_streams.make_for(register)
+        with limit_work(self._statement_seconds):
+            requests = [RegistrationRequest.of(*parts(query)) for query in queries]
+            register = partial(components.registrar.register, requests)
+            definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def function(
@@ -276,12 +284,14 @@ class Pond:
     def ask(self, cql: str) -> Answer:
         """Answer a query once over the elements that are kept, without registering it."""
         self._components.check_open()
-        return self._components.ask_once(cql)
+        with limit_work(self._statement_seconds):
+            return self._components.ask_once(cql)
 
     def explain(self, query: str, level: str = "logical") -> str:
         """Explain a standing query, given by name, or a query, given as text."""
         found = self._components.log.version.find(query)
-        return self._explainer.of(found, level) or self._explainer.of_text(query, level)
+        with limit_work(self._statement_seconds):
+            return self._explainer.of(found, level) or self._explainer.of_text(query, level)
 
     def shared_plan(self) -> str:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from millpond.engine.scalars.work import current_work, wait_for
 from millpond.errors import MillpondError
+from millpond.work import current_work, wait_for
 
 #: From how many bytes on a piece of work needs room.
 LARGE = 1 << 20

@@ -100,5 +100,13 @@ SHAPES = {
     "a long list": f"SELECT [{_join(', ', ['n'] * 9_500)}] AS v FROM s",
     "structs": f"SELECT {_nest('{a: ', 'n', '}', 80)} AS v FROM s",
     "lambdas": f"SELECT {_nest('list_transform([n], x -> ', 'n', '[1])', 40)} AS v FROM s",
+    "calls over a join": (
+        f"SELECT a0.n FROM {_join(', ', (f's AS a{k}' for k in range(150)))}"
+        f" WHERE {_join(' AND ', (f'isnan(a{k % 150}.n + {k})' for k in range(1_500)))}"
+    ),
+    "a wrong conjunct over a join": (
+        f"SELECT a0.n FROM {_join(', ', (f's AS a{k}' for k in range(150)))}"
+        f" WHERE {_join(' AND ', (f'a{k % 150}.n + {k} > 1' for k in range(1_500)))} AND a0.t + []"
+    ),
     "hops": "SELECT count(*) AS c FROM s GROUP BY HOP(INTERVAL 1 MICROSECOND, INTERVAL 900 MICROSECONDS)",
 }

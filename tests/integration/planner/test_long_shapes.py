@@ -1,16 +1,19 @@
-"""Statements near every limit of their size are answered or refused within seconds."""
+"""Statements near every limit of their size are answered, refused or ended within seconds."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.integration.planner.long_shapes import SHAPES
 
+from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
-from millpond.testing.local_runtime import open_local
+from millpond.testing.local_runtime import LocalRuntime, open_local
+from millpond.work import limit_work
 
 #: Of the processor's time; the slowest takes a third of it.
 SECONDS = 15.0
@@ -32,12 +35,55 @@ def find_error(pond: Pond, cql: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [s if s in ("CUBE", "ROLLUP") else pytest.param(s, marks=pytest.mark.slow) for s in SHAPES],
-)
+def each(*quick: str) -> list[object]:
+    """Every shape; those that are not quick are for `make slow`."""
+    return [s if s in quick else pytest.param(s, marks=pytest.mark.slow) for s in SHAPES]
+
+
+@pytest.mark.parametrize("shape", each("CUBE", "ROLLUP"))
 def test_a_long_statement_ends(pond: Pond, shape: str) -> None:
     began = time.process_time()
     code = find_error(pond, SHAPES[shape])
     assert time.process_time() - began < SECONDS
     assert code is None or code.startswith(("CQL-", "POND-"))
+
+
+@pytest.mark.parametrize("shape", each("sums", "GROUP BY", "a wrong conjunct over a join"))
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_a_long_statement_ends_at_its_deadline(pond: Pond, shape: str, seconds: float) -> None:
+    began = time.process_time()
+    with limit_work(seconds):
+        code = find_error(pond, SHAPES[shape])
+    assert time.process_time() - began < seconds + 2.0
+    assert code is None or code.startswith(("CQL-", "POND-"))
+
+
+def test_no_statement_of_a_program_takes_longer_than_the_pond_allows(tmp_path: Path) -> None:
+    runtime = LocalRuntime()
+    query = f"SELECT n FROM s WHERE {' AND '.join(f'(n = {k} OR n < 0)' for k in range(700))}"
+    with Pond(tmp_path / "store", runtime, ceilings=Limits(seconds=0.05)) as pond:
+        with limit_work(60.0):  # a request's limit counts instead
+            pond.execute("CREATE STREAM s (n BIGINT, t STRING)")
+        for call in (
+            lambda: pond.execute(query),
+            lambda: pond.execute(f"CREATE QUERY long AS {query}"),
+            lambda: pond.execute(f"EXPLAIN {query}"),
+            lambda: pond.ask(query),
+            lambda: pond.register(query),
+            lambda: pond.explain(query),
+        ):
+            with pytest.raises(MillpondError, match="POND-405"):
+                call()
+        assert pond.queries() == []
+
+
+def test_the_end_of_a_request_suspends_no_query(tmp_path: Path) -> None:
+    query = f"SELECT n FROM s WHERE {' AND '.join(f'(n = {k} OR n < 0)' for k in range(700))}"
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM s (n BIGINT, t STRING)")
+        pond.register(query, name="long")
+    with open_local(tmp_path / "store") as pond:  # binds it again at its first use
+        with pytest.raises(MillpondError, match="POND-405"), limit_work(0.01):
+            pond.query("long").invoke()
+        assert pond.query("long").definition.suspended is None
+        assert pond.query("long").invoke().rows() == []

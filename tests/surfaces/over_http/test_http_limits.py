@@ -20,10 +20,10 @@ from local_http import local_client
 from millpond.api import server
 from millpond.api.app import create_app
 from millpond.engine.scalars.residual_query import Limits, Residual
-from millpond.engine.scalars.work import Work, begin_work, finish_work
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime
+from millpond.work import Work, begin_work, finish_work
 
 #: Days of work, of rows that are never there.
 ENDLESS = (
@@ -97,6 +97,16 @@ def test_a_client_gives_its_request_seconds(flights: Pond) -> None:
         assert ask(http, "INVOKE n", max_seconds=SOON).status_code == 200
         for nothing in (0, -1, "nan", "x"):
             assert ask(http, "INVOKE n", max_seconds=nothing).status_code == 422
+
+
+def test_reading_and_planning_a_statement_end_too(flights: Pond) -> None:
+    keys = ", ".join(f"number + {k}" for k in range(4_500))
+    with local_client(create_app(flights)) as http:
+        began = time.process_time()
+        answer = ask(http, f"SELECT count(*) AS n FROM flights GROUP BY {keys}", max_seconds=0.1)
+        assert time.process_time() - began < 2.1
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "POND-405"
 
 
 def test_the_deadline_is_of_the_request_and_not_of_a_statement(flights: Pond) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millpond.api.request_work import AnswerMemory
-from millpond.engine.scalars.work import Work, begin_work, finish_work, hold_memory
 from millpond.errors import MillpondError
+from millpond.work import Work, begin_work, finish_work, hold_memory
 
 MB = 1 << 20
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from millpond.engine.scalars.work import Work, begin_work, finish_work
 from millpond.errors import MillpondError
 from millpond.service.room import LARGE, Room
 from millpond.testing.local_runtime import open_local
+from millpond.work import Work, begin_work, finish_work
 
 
 def new_room(memory: int, **settings: int) -> Room:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.rights.caller import Caller
 from millpond.api.rights.gate import CALLER
-from millpond.cql.tree.statements import Statement
+from millpond.cql.tree.statements import CreateSink, Statement
 from millpond.errors import MillpondError
 from millpond.model.secret_options import find_literal_secret
 
@@ -45,12 +46,18 @@ def note_statement(statement: Statement | str) -> None:
 
 
 def audited_text(statement: Statement) -> str:
-    """A statement's text, without the options of its source if one of them seems to be a secret."""
+    """A statement's text, without the options of a source or sink if one seems to be a secret."""
+    if isinstance(statement, CreateSink) and find_literal_secret(_texts(statement.options)):
+        return f"CREATE SINK {statement.name} USING {statement.format} (…)"
     source = getattr(statement, "source", None)
     if source is None or find_literal_secret(source.options) is None:
         return statement.text
     before, behind = statement.text[: source.span.start], statement.text[source.span.end :]
     return f"{before}USING {source.format} OPTIONS (…){behind}"
+
+
+def _texts(options: Mapping[str, Any]) -> dict[str, str]:
+    return {name: value for name, value in options.items() if isinstance(value, str)}
 
 
 def write_audit_to(path: Path) -> None:

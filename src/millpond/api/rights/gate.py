@@ -16,8 +16,8 @@ from millpond.api.problems import problem
 from millpond.api.rights.caller import Caller, begin_call, finish_call
 from millpond.api.rights.tickets import TICKET_PATH, Tickets, unknown_ticket_error
 from millpond.api.rights.token_file import TokenBook
-from millpond.engine.scalars.work import current_work
 from millpond.errors import MillpondError
+from millpond.work import current_work
 
 #: The paths that need no token: liveness, readiness, and the console's own files, which hold no
 #: data and in which the user types the token.

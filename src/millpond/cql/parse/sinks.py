@@ -32,9 +32,20 @@ class SinkParser(SummaryParser):
             else:
                 self.expect("OF", "OWNER", hint=_FROM)
                 selected["owner"] = self._word("an owner")
+        if self.accept("KEY"):
+            selected["key"] = self._key()
         return CreateSink(
             format=format_name.lower(), options=options, **selected, **named, **self.frame()
         )
+
+    def _key(self) -> tuple[str, ...]:
+        """Read the columns of KEY, in brackets."""
+        self.expect_symbol(TokenType.L_PAREN, "(", "Write KEY (column, ...).")
+        key = [self.name("a column of the key")[0]]
+        while self.accept_symbol(TokenType.COMMA):
+            key.append(self.name("a column of the key")[0])
+        self.expect_symbol(TokenType.R_PAREN, ")", "Write KEY (column, ...).")
+        return tuple(key)
 
     def _word(self, what: str) -> str:
         """Read a name or a text in single quotes."""

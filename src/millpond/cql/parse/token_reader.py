@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.errors import MillpondError, Span
 from millpond.model.time import parse_instant
+from millpond.work import check_work
 
 
 class SyntaxFault(ParseError):
@@ -49,6 +50,11 @@ class TokenReader(DuckDBParser):
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         raise SyntaxFault(message, token or self._curr or None)
+
+    def _advance(self, times: int = 1) -> None:
+        """Move on by some tokens. Raises POND-405 when the request's time is over."""
+        check_work()
+        super()._advance(times)
 
     # Places
 

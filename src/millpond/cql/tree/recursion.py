@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
+
+from millpond.work import check_work
 
 _T = TypeVar("_T")
 
@@ -17,9 +20,13 @@ _T = TypeVar("_T")
 def with_room(work: Callable[[], _T]) -> _T:
     """Return the result of `work`; repeat it on a new thread if this stack is too small.
 
+    The new thread works for the same request as this one.
+
     Raises:
+        MillpondError: POND-405, the request is to end.
         RecursionError: the new thread's stack is too small as well.
     """
+    check_work()
     try:
         return work()
     except RecursionError:
@@ -33,7 +40,7 @@ def with_room(work: Callable[[], _T]) -> _T:
         except BaseException as error:  # raised again in the caller's thread below
             errors.append(error)
 
-    thread = threading.Thread(target=run, name="millpond-cql")
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="millpond-cql")
     thread.start()
     thread.join()
     if errors:

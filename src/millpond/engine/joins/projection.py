@@ -22,8 +22,8 @@ from millpond.engine.scalars.residual_query import (
     answer_too_large_error,
     too_many_rows_error,
 )
-from millpond.engine.scalars.work import hold_memory
 from millpond.planner.bind.bound_query import BoundQuery
+from millpond.work import hold_memory
 
 #: Rows taken at once, so that a too large answer is noticed before it is complete. Few at first,
 #: since their width is unknown (a long text may be in every pair); then as many as have so many

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
-from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error, functions
 from millpond.errors import MillpondError

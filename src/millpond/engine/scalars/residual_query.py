@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from millpond.catalog.objects import FunctionDef
 from millpond.catalog.options import OPTIONS
+from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
 from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
-from millpond.engine.scalars.deadline import deadlines
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import (
     fault_of,
@@ -27,9 +27,9 @@ from millpond.engine.scalars.user_functions import (
     functions,
     took_too_long,
 )
-from millpond.engine.scalars.work import Work, current_work, hold_memory
 from millpond.errors import MillpondError
 from millpond.planner.resolve.user_functions import create_in
+from millpond.work import Work, current_work, hold_memory
 
 #: Functions that one evaluation has of its own, by their names in DuckDB: the signature, and what
 #: takes and gives Arrow arrays.

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
 from millpond.confined.processes import ANSWER, SECONDS, Request, evaluate_confined, read_table
-from millpond.engine.scalars.deadline import Interrupt, deadlines
 from millpond.engine.scalars.user_functions import functions
-from millpond.engine.scalars.work import current_work
 from millpond.model.function_names import names_inside
 
 
@@ -41,13 +37,7 @@ def select_confined(
     request = Request(
         sql, definitions=definitions, seconds=seconds, rows=rows, memory=min(memory, ANSWER)
     )
-    work = current_work()
-
-    def watch(interrupt: Interrupt) -> AbstractContextManager[None]:
-        # `select_confined` watches its own time; the request's time may be over before.
-        return deadlines.within(math.inf, interrupt, work)
-
-    reply = evaluate_confined(sql, tables, request, watch if work is not None else None)
+    reply = evaluate_confined(sql, tables, request)
     functions.report(reply.usage)
     assert reply.rows is not None
     return read_table(reply.rows)

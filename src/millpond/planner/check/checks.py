@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import duckdb
 from sqlglot import exp
@@ -140,13 +141,26 @@ def check_predicates(scopes: list[SelectScope], prober: Prober, text: str) -> No
             clause = select.args.get(key)
             clauses.append((clause.this if clause is not None else None, name))
         for predicate, name in clauses:
-            for operand in _find_truth_values(predicate):
-                try:
-                    type_ = prober.type_of(operand, scope)
-                except duckdb.Error:
-                    continue
+            for operand, type_ in _find_types(list(_find_truth_values(predicate)), scope, prober):
                 if type_ not in _TRUTH:
                     raise _not_boolean_error(operand, type_, name, text)
+
+
+def _find_types(
+    operands: list[exp.Expr], scope: SelectScope, prober: Prober
+) -> Iterator[tuple[exp.Expr, str]]:
+    """Find the types of those expressions that have one."""
+    if not operands:
+        return
+    try:
+        yield from zip(operands, prober.types_of(operands, scope), strict=True)
+        return
+    except duckdb.Error:
+        pass
+    # A group's key and an aggregate have types, but not beside each other.
+    for operand in operands:
+        with suppress(duckdb.Error):
+            yield operand, prober.type_of(operand, scope)
 
 
 def _find_truth_values(predicate: exp.Expr | None) -> Iterator[exp.Expr]:

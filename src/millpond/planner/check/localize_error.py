@@ -3,21 +3,27 @@
 DuckDB gives the place of an error in the generated SQL, not in the user's text. So DuckDB is asked
 to bind each expression alone, over the expression's FROM clause, and then the parts of a wrong
 expression, until all parts are right and the whole is not. This is slow, and is only done for a
-wrong query.
+wrong query. A query of many expressions over many streams would take minutes: so the SQL that is
+bound for one query has a limit, after which the error has no place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import duckdb
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.planner.check.typecheck import TypeCheck
+from millpond.errors import MillpondError
+from millpond.planner.check.typecheck import Columns, TypeCheck
 from millpond.planner.residual import to_slices
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.scope import SelectScope
+
+#: The most characters of SQL that DuckDB is asked to bind for the places of one query's errors;
+#: they take it some seconds.
+MOST_PROBED = 400_000
 
 #: Nodes that have no type of their own, or cannot be bound alone.
 _NOT_ALONE = (
@@ -50,14 +56,35 @@ class Prober:
 
     def __init__(self, check: TypeCheck) -> None:
         self._check = check
+        self._probed = 0
 
     def type_of(self, node: exp.Expr, scope: SelectScope) -> str:
         """Find the type of an expression.
 
         Raises:
             duckdb.Error: the expression has no type.
+            MillpondError: as `types_of`.
         """
-        return self._check.columns(self._sql(node, scope))[0][1]
+        return self.types_of([node], scope)[0]
+
+    def types_of(self, nodes: Sequence[exp.Expr], scope: SelectScope) -> list[str]:
+        """Find the types of expressions, all at once.
+
+        Raises:
+            duckdb.Error: one of the expressions has no type beside the others.
+            MillpondError: CQL-104, too much was asked for this query.
+        """
+        return [type_ for _, type_ in self._bind(self._sql(nodes, scope))]
+
+    def _bind(self, sql: str) -> Columns:
+        self._probed += len(sql)
+        if self._probed > MOST_PROBED:
+            raise MillpondError(
+                "CQL-104",
+                "the query has too many expressions over too many streams to be checked",
+                hint="Read fewer streams at once, or ask with several queries.",
+            )
+        return self._check.columns(sql)
 
     def find_objection(self, node: exp.Expr, scope: SelectScope) -> str | None:
         """Find DuckDB's objection to an expression, or None.
@@ -71,15 +98,17 @@ class Prober:
             if group is None and objection is not None:
                 break
             try:
-                self._check.columns(self._sql(node, scope, group))
+                self._bind(self._sql([node], scope, group))
             except duckdb.Error as error:
                 objection = objection or str(error)
             else:
                 return None
         return objection
 
-    def _sql(self, node: exp.Expr, scope: SelectScope, group: exp.Expr | None = None) -> str:
-        probe = exp.Select(expressions=[self._isolate(node, scope, set())])
+    def _sql(
+        self, nodes: Sequence[exp.Expr], scope: SelectScope, group: exp.Expr | None = None
+    ) -> str:
+        probe = exp.Select(expressions=[self._isolate(node, scope, set()) for node in nodes])
         if group is not None:
             probe.set("group", group.copy())
         select = scope.select
@@ -136,14 +165,19 @@ def localize_error(
     Args:
         scopes: The query's SELECTs, inner ones first.
         prober: Asks DuckDB.
-        message: The objection to the whole query, returned if no single expression is wrong.
+        message: The objection to the whole query, returned if no single expression is wrong, or
+            if too much would have to be bound to find it.
     """
-    for scope in scopes:
-        for node in list_clause_expressions(scope):
-            objection = prober.find_objection(node, scope)
-            if objection is not None:
-                found, objection = _narrow(node, scope, prober, objection)
-                return found, scope, objection
+    try:
+        for scope in scopes:
+            for node in list_clause_expressions(scope):
+                objection = prober.find_objection(node, scope)
+                if objection is not None:
+                    found, objection = _narrow(node, scope, prober, objection)
+                    return found, scope, objection
+    except MillpondError as error:
+        if error.code != "CQL-104":
+            raise
     return None, None, message
 
 

@@ -3,18 +3,24 @@
 DuckDB also evaluates queries, so SQL that it refuses here would fail there, and the types that it
 gives here are the answer's types. SQL on the connection cannot reach the session, the machine or
 its files.
+
+What DuckDB does here ends with the request it is done for. DuckDB notices that while it evaluates
+and between the steps of planning; how long one step takes is bounded by the limits of a statement.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 
 import duckdb
 
 from millpond.catalog.objects import FunctionDef
+from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
 from millpond.confined.processes import bind_confined
 from millpond.errors import MillpondError
@@ -26,6 +32,7 @@ from millpond.planner.resolve.duckdb_tree import syntax_tree
 from millpond.planner.resolve.estimates import ESTIMATE
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import create_in
+from millpond.work import check_work, current_work
 
 #: A result's columns: names as DuckDB gives them, and types.
 Columns = list[tuple[str, str]]
@@ -58,6 +65,20 @@ class TypeCheck:
         self._schema.append(f"CREATE TEMP TABLE {table} ({columns})")
         self._session.execute(self._schema[-1])
 
+    @contextmanager
+    def _interrupted(self) -> Iterator[None]:
+        """Interrupt what DuckDB does in the block when the request is to end."""
+        work = current_work()
+        if work is None:
+            yield
+            return
+        try:
+            with deadlines.within(math.inf, self._session.interrupt, work):
+                yield
+        except duckdb.InterruptException:
+            raise work.error() from None
+        work.check()
+
     def __enter__(self) -> TypeCheck:
         return self
 
@@ -69,8 +90,10 @@ class TypeCheck:
 
         Raises:
             duckdb.Error: the query cannot be bound.
-            MillpondError: CQL-224, an estimate stands where no summary is.
+            MillpondError: CQL-224, an estimate stands where no summary is; POND-405, the request
+                is to end.
         """
+        check_work()
         if can_expand(sql):  # binding evaluates constant expressions
             if any(name in sql for name in self.functions if name.startswith(ESTIMATE)):
                 raise MillpondError(
@@ -82,7 +105,8 @@ class TypeCheck:
             definitions = declared_functions(sql)
             return bind_confined(sql, schema=self._schema, definitions=definitions)
         # DESCRIBE would name `delay AS "Delay"` as the column is declared; the answer says "Delay".
-        relation = self._session.sql(sql)
+        with self._interrupted():
+            relation = self._session.sql(sql)
         return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
 
     def syntax_tree(self, sql: str) -> dict[str, object]:
@@ -91,6 +115,7 @@ class TypeCheck:
         Raises:
             ValueError: DuckDB cannot parse it.
         """
+        check_work()
         return syntax_tree(self._session, sql)
 
     def test_casts(self, casts: list[tuple[str, str]]) -> list[bool]:
@@ -111,7 +136,8 @@ class TypeCheck:
         if not conditions:
             return []
         items = ", ".join(conditions)
-        row = self._session.execute(f"SELECT to_json([{items}])").fetchone()
+        with self._interrupted():
+            row = self._session.execute(f"SELECT to_json([{items}])").fetchone()
         assert row is not None
         flags: list[bool] = json.loads(row[0])
         return flags

@@ -25,6 +25,7 @@ from millpond.planner.resolve.from_clause import strip_qualifiers
 from millpond.planner.resolve.names import spell
 from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Resolution, SelectScope, Source
+from millpond.work import check_work
 
 
 def push_down(scopes: list[SelectScope]) -> None:
@@ -74,6 +75,7 @@ def _push(
 
     `resolved` gives the meanings of the conjunct's columns in `scope`.
     """
+    check_work()
     if conjunct.find(exp.Query) is not None:
         return
     columns = list(conjunct.find_all(exp.Column))

@@ -24,6 +24,7 @@ from millpond.planner.resolve.names import Names, spell
 from millpond.planner.resolve.negation import check_attributes
 from millpond.planner.resolve.placement import Placement, check_placement, find_set_call
 from millpond.planner.resolve.scope import Body, Cte, Leaf, Resolution, SelectScope, Source
+from millpond.work import check_work
 
 
 @dataclass(eq=False)
@@ -62,8 +63,9 @@ class Resolver:
             period: The `BEGIN … END` of the FROM clause the expression stands in.
 
         Raises:
-            MillpondError: a name in the expression is wrong.
+            MillpondError: a name in the expression is wrong; POND-405, the request is to end.
         """
+        check_work()
         known, named = self._ctes(node, parent, known)
         match node:
             case exp.Select():
@@ -223,6 +225,7 @@ class Resolver:
         stack = [(node, place)]
         while stack:
             node, place = stack.pop()
+            check_work()
             check_placement(node, place, self.text)
             match node:
                 case exp.Column() if isinstance(node.this, exp.Star):

@@ -19,8 +19,8 @@ def import_fastavro() -> Any:
     return import_package("records in Avro need", "fastavro", "fastavro")
 
 
-def import_package(who_needs: str, package: str, module: str) -> Any:
-    """Import a module of a package of the extra.
+def import_package(who_needs: str, package: str, module: str, extra: str = "kafka") -> Any:
+    """Import a module of a package of an extra.
 
     Raises:
         MillpondError: DATA-502, the package is not installed.
@@ -32,5 +32,5 @@ def import_package(who_needs: str, package: str, module: str) -> Any:
             "DATA-502",
             f"{who_needs} the package {package}",
             detail="It is not installed where this runs.",
-            hint="pip install 'millpond[kafka]', on every machine that runs tasks.",
+            hint=f"pip install 'millpond[{extra}]', on every machine that runs tasks.",
         ) from error

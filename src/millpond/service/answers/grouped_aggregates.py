@@ -25,7 +25,6 @@ from millpond.engine.aggregates.segment_groups import (
     read_matches,
 )
 from millpond.engine.aggregates.segment_totals import find_rows
-from millpond.engine.scalars.work import check_work
 from millpond.planner.aggregates import GroupedAggregates
 from millpond.service.answers.kept_totals import KeptTotals, WindowCut
 from millpond.service.answers.leaf_scan import LeafView
@@ -34,6 +33,7 @@ from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Measured
 from millpond.state.version import Version
 from millpond.synopses.group_totals import GroupTotals
+from millpond.work import check_work
 
 #: Totals by group are used where segments have at least so many rows for each group of theirs.
 ROWS_OF_A_GROUP = 16

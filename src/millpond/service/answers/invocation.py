@@ -25,7 +25,6 @@ from millpond.engine.scalars.residual_query import (
     Residual,
     too_many_rows_error,
 )
-from millpond.engine.scalars.work import check_work, hold_memory
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
@@ -61,6 +60,7 @@ from millpond.service.results import Answer
 from millpond.service.room import Room
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, Version
+from millpond.work import check_work, hold_memory
 
 #: How many bytes of rows the large evaluations at once may have: each needs three times as many,
 #: for the rows, a sorted copy and an answer, so 256 MB in all.

@@ -33,7 +33,6 @@ from millpond.engine.aggregates.segment_totals import (
     find_rows,
     read_totals,
 )
-from millpond.engine.scalars.work import check_work
 from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
 from millpond.service.answers.kept_totals import KeptTotals, WindowCut, segment_of
 from millpond.service.answers.leaf_scan import LeafView
@@ -43,6 +42,7 @@ from millpond.state.version import SegmentRef, Version
 from millpond.synopses.blocked_totals import BLOCK, BlockedTotals
 from millpond.synopses.sketches import SKETCHES
 from millpond.synopses.totals import NOTHING, Total, merge
+from millpond.work import check_work
 
 #: In ranges of up to so many rows, reading the matches costs no more than looking for blocks.
 _FEW_ROWS = BLOCK

@@ -90,7 +90,7 @@ class SummaryDefinitions:
         for user, text in texts:
             if name in text.lower() and "summary" in text.lower():
                 try:
-                    asked = self._registrar.bind(text).summaries
+                    asked = self._registrar.bind_registered(text).summaries
                 except Exception:  # it does not bind any more: to be named counts
                     users.append(user)
                     continue

@@ -25,7 +25,6 @@ from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
 from millpond.engine.admission.shed import choose_elements, is_chunk_shed, shed_table
-from millpond.engine.scalars.work import wait_for
 from millpond.errors import MillpondError
 from millpond.model.names import LONGEST_KEY, find_fault_of_line
 from millpond.model.time import BEGINNING, END, format_instant
@@ -38,6 +37,7 @@ from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox, InboxRow
+from millpond.work import wait_for
 
 _SHOWN_REJECTS = 100
 

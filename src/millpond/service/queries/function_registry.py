@@ -189,7 +189,7 @@ class FunctionRegistry:
             text = user.text.lower()
             if definition.name in text or any(view in text for view in views):
                 try:
-                    calls = definition.name in self._registrar.bind(user.text).functions
+                    calls = definition.name in self._registrar.bind_registered(user.text).functions
                 except Exception:  # it does not bind any more: to be named counts
                     calls = definition.name in text
                     user = replace(user, is_bound=False)

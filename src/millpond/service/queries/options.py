@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
+from millpond.catalog.option_values import SECRET
 from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.catalog.tolerance import Reduction, Tolerance, parse_reduction, parse_tolerance
 from millpond.errors import MillpondError, Span
@@ -84,9 +85,13 @@ def _parse_option(
     try:
         return OPTIONS[name].values.check(value)
     except ValueError as reason:
+        # A value that should have named a secret may be one, and the statement around it shows it.
+        shown = repr(value)
+        if OPTIONS[name].values is SECRET:
+            shown, text, span = "written out", f"{name} secret('name')", Span(0, len(name))
         raise MillpondError(
             "CQL-214",
-            f'the {kind} "{name}" cannot be {value!r}',
+            f'the {kind} "{name}" cannot be {shown}',
             detail=f"It takes {OPTIONS[name].text}.{f' {reason}.' if str(reason) else ''}",
             hint="Give one of these values.",
             text=text,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -26,12 +25,18 @@ from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
-from millpond.planner.resolve.names import did_you_mean
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
-from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
+from millpond.service.queries.prepared import (
+    PreparedQueries,
+    PreparedQuery,
+    check_answerable,
+    prepare_again,
+    prepare_once,
+)
+from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.reductions import with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
@@ -44,11 +49,10 @@ from millpond.service.queries.shared_changes import (
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version
+from millpond.work import endless_work
 
 log = logging.getLogger("millpond.queries")
 
-#: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
-_MOST_PREPARED = 4_096
 #: How the reason of a suspension begins when a query's text does not bind any more.
 UNBOUND = "It cannot be bound any more: "
 #: Registered together, so few are probably about to be invoked.
@@ -75,7 +79,7 @@ class Registrar:
         self.names = CurrentNames(log)
         self._binder = Binder(self.names)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
-        self._prepared_queries: OrderedDict[int, PreparedQuery] = OrderedDict()
+        self._prepared_queries = PreparedQueries()
         self._events = events
         self._followers = followers
 
@@ -113,7 +117,7 @@ class Registrar:
             )
             if len(requests) <= _FEW:
                 for id, prepared in added.prepared.items():
-                    self._keep_prepared(id, prepared)
+                    self._prepared_queries.keep(id, prepared)
             self._follow(added.definitions)
         self._events.definitions_changed()
         return added.definitions
@@ -175,7 +179,7 @@ class Registrar:
             self._log.commit(change)
             self._stems.disuse(used)
             for id in ids:
-                self._prepared_queries.pop(id, None)
+                self._prepared_queries.forget(id)
 
     def alter(
         self, definition: QueryDef, options: Mapping[str, Any], statement: str | None = None
@@ -223,7 +227,7 @@ class Registrar:
     ) -> QueryDef:
         current = self._current_definition(definition)
         if "strategy" in checked:
-            self._check_strategy(self.bind(current.text), checked)
+            self._check_strategy(self.bind_registered(current.text), checked)
         if self._log.version.change_log(current.id) is not None:
             refuse_unchangeable(current, checked, statement)
         suspended = None if checked.get("active") else current.suspended
@@ -232,7 +236,7 @@ class Registrar:
         if not followed and {"tolerate", "weight"} & checked.keys():
             # What changes are made of does not change any more once they are made.
             options = with_static_reduction(
-                self._log.version, lambda: self.bind(current.text), options
+                self._log.version, lambda: self.bind_registered(current.text), options
             )
         return replace(current, options=options, suspended=suspended)
 
@@ -257,7 +261,7 @@ class Registrar:
         if is_unbound(definition):
             return None
         try:
-            return self.bind(definition.text)
+            return self.bind_registered(definition.text)
         except Exception as error:
             self._suspend_unbound(definition, error)
             return None
@@ -278,7 +282,7 @@ class Registrar:
         for query in self._log.version.queries.values():
             if is_unbound(query):
                 with suppress(Exception), self.lock:
-                    self.bind(query.text)
+                    self.bind_registered(query.text)
                     self._replace([replace(self._current_definition(query), suspended=None)])
 
     def _place(
@@ -286,7 +290,7 @@ class Registrar:
     ) -> PreparedQuery | None:
         """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
         try:
-            return added.place(version, definition, self.bind(definition.text))
+            return added.place(version, definition, self.bind_registered(definition.text))
         except Exception:
             if definition.active:
                 raise
@@ -331,9 +335,9 @@ class Registrar:
         self._stems.disuse(before)
         for id, query in prepared.items():
             if query is None:
-                self._prepared_queries.pop(id, None)
+                self._prepared_queries.forget(id)
             else:
-                self._keep_prepared(id, query)
+                self._prepared_queries.keep(id, query)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
         """The query as it is now; the caller holds the lock."""
@@ -354,47 +358,22 @@ class Registrar:
         Raises:
             MillpondError: POND-402 when the query is inactive or suspended.
         """
-        self.check_answerable(definition)
-        found = self._prepared_queries.get(definition.id)
+        check_answerable(definition)
+        found = self._prepared_queries.find(definition.id)
         return found if found is not None else self._prepare(definition)
-
-    @staticmethod
-    def check_answerable(definition: QueryDef) -> None:
-        """Raise POND-402 when a query is inactive or suspended."""
-        if definition.suspended is not None:
-            raise MillpondError(
-                "POND-402",
-                f'query "{definition.name}" is suspended',
-                detail=definition.suspended,
-                hint=f"ALTER QUERY {definition.name} SET (active = true) starts it again.",
-            )
-        if not definition.active:
-            raise MillpondError(
-                "POND-402",
-                f'query "{definition.name}" is inactive',
-                detail="It keeps its definition but is not answered.",
-                hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
-            )
-
-    def _keep_prepared(self, id: int, prepared: PreparedQuery) -> None:
-        """Keep a prepared query; of too many, drop the oldest. The caller holds the lock."""
-        self._prepared_queries.pop(id, None)
-        self._prepared_queries[id] = prepared
-        while len(self._prepared_queries) > _MOST_PREPARED:
-            self._prepared_queries.popitem(last=False)
 
     def _prepare(self, definition: QueryDef) -> PreparedQuery:
         """Bind a query not used since the start; the caller holds the lock."""
         with self.lock:
             definition = self._current_definition(definition)
             try:
-                bound = self.bind(definition.text)
+                bound = self.bind_registered(definition.text)
                 found = prepare_again(self._log.version, definition, bound)
             except Exception as error:
                 self._suspend_unbound(definition, error)
-                self.check_answerable(self._current_definition(definition))
+                check_answerable(self._current_definition(definition))
                 raise
-            self._keep_prepared(definition.id, found)
+            self._prepared_queries.keep(definition.id, found)
             return found
 
     def prepare_once(self, text: str) -> PreparedQuery:
@@ -404,36 +383,28 @@ class Registrar:
     # -- names ---------------------------------------------------------------------------------
 
     def bind(self, text: str) -> BoundQuery:
-        """Resolve a query's names and types against the current version."""
+        """Resolve a query's names and types against the current version.
+
+        Raises:
+            MillpondError: anything binding finds; POND-405, the request is to end.
+        """
         return self._binder.bind(text)
 
+    def bind_registered(self, text: str) -> BoundQuery:
+        """Bind as `bind` what was bound when it was registered; no request's end ends that.
+
+        A failure would be taken for one of the text's: its query would be suspended.
+        """
+        with endless_work():
+            return self._binder.bind(text)
+
     def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
-        """The standing query of a name. Raises CQL-201 or CQL-216."""
-        version = self._log.version
-        found = version.find(name)
-        if isinstance(found, QueryDef):
-            return found
-        if found is not None:
-            kind = "stream" if isinstance(found, StreamDef) else "relation"
-            raise MillpondError(
-                "CQL-216",
-                f'"{name}" is a {kind}, not a query',
-                hint=f"Ask it: SELECT * FROM {name}.",
-                text=text,
-                span=span,
-            )
-        queries = [n for n in version.names() if isinstance(version.find(n), QueryDef)]
-        raise MillpondError(
-            "CQL-201",
-            f'no query "{name}"',
-            hint=did_you_mean(name, queries) or "SHOW QUERIES lists them.",
-            text=text,
-            span=span,
-        )
+        """Find the standing query of a name; as `find_query`."""
+        return find_query(self._log.version, name, text, span)
 
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the standing queries and derived objects over a stream or relation."""
-        return users_of(self._log.version, definition, self.bind)
+        return users_of(self._log.version, definition, self.bind_registered)
 
 
 @contextmanager

@@ -145,7 +145,7 @@ class Wanted:
 
     def _may_read(self, version: Version, text: str, name: str) -> bool:
         try:
-            read = self._registrar.bind(text).streams
+            read = self._registrar.bind_registered(text).streams
         except Exception:
             return may_read(version, text, name)
         return any(leaf.stream.lower() == name for leaf in read)

@@ -17,14 +17,16 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import xxhash
 
 from millpond.catalog.objects import fold_name
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.sink_def import PendingDelivery, SinkDef, SinkPosition
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import Feed, Feeds
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.sinks.sender import Delivery, DeliveryError, Sender
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
@@ -54,6 +56,7 @@ class Deliverer:
         self._feeds = feeds
         self._sender = sender
         self._feed: Feed | None = None
+        self._rest: list[FeedEvent] = []
         self._ready: Delivery | None = None
         self.failures = 0
         self.failed = 0
@@ -103,19 +106,73 @@ class Deliverer:
 
     def _begin(self, sink: SinkDef) -> Delivery | None:
         """Settle the next delivery; None while there is nothing to deliver."""
+        number = sink.position.deliveries + 1
+        if sink.key and sink.position.cursor is None:
+            return self._begin_with_answer(sink, number)
         if self._feed is None:
-            self._feed = self._feeds.open(self._select(sink), sink.position.cursor)
-        changes, told = _divide(self._feed.read(option_of(sink, "batch")))
+            self._feed, self._rest = self._feeds.open(self._select(sink), sink.position.cursor), []
+        batch = option_of(sink, "batch")
+        if sink.key:
+            changes, told = self._read_instants(self._feed, batch)
+            if _is_trimmed(told):
+                return self._begin_with_answer(sink, number)
+            told = []  # a table has no place for it
+        else:
+            changes, told = _divide(self._feed.read(batch))
         if not changes and not told:
             self._select(sink)  # there will be no more of a query that is gone
             return None
-        number = sink.position.deliveries + 1
-        return self._settle_pending(number, self._feed.cursor, changes, told)
+        cursor = changes[-1].cursor if self._rest else self._feed.cursor
+        assert cursor is not None
+        return self._settle_pending(number, cursor, changes, told)
+
+    def _read_instants(self, feed: Feed, batch: int) -> tuple[list[FeedEvent], list[FeedEvent]]:
+        """Read changes up to the end of an instant, about as many as asked for; keep the rest."""
+        changes = self._rest
+        told: list[FeedEvent] = []
+        while True:
+            events = feed.read(batch)
+            more, also = _divide(events)
+            changes, told = changes + more, told + also
+            if not more or any(event.kind == "mark" for event in events):
+                self._rest = []  # all that is known was given, and of whole instants
+                return changes, told
+            instants = [_instant_of(event) for event in changes]
+            end = instants.index(instants[-1])
+            if end:
+                self._rest = changes[end:]
+                return changes[:end], told
+
+    def _begin_with_answer(self, sink: SinkDef, number: int) -> Delivery | None:
+        """Settle a delivery of the whole answer; None while the query has none."""
+        feed = self._feeds.open(self._select(sink), snapshot=True)
+        cursor = feed.cursor
+        events = feed.read()
+        self._feed = None  # what it has read behind the answer is read again
+        if any(event.kind == "suspended" for event in events):
+            return None
+        found = next((event for event in events if event.kind == "answer"), None)
+        query = self._log.version.queries.get(sink.query_id or 0)
+        if query is None or not query.active:
+            return None
+        if found is not None and found.answer is None:
+            error = found.facts["error"]
+            raise DeliveryError(f"the query has no answer: {error['code']}: {error['primary']}")
+        # A query of which nothing is final yet has no answer, and all its changes are to come.
+        answer = pa.table({}) if found is None or found.answer is None else found.answer.table
+        pending = PendingDelivery(number, cursor, "answer")
+        self._move(lambda position: replace(position, pending=pending))
+        reach("sink.before_send")
+        return Delivery(self._name_id(number), self._name, cursor, [], [], answer)
 
     def _resume(self, sink: SinkDef, pending: PendingDelivery) -> Delivery | None:
         """Read again what a delivery has that was begun before this process, or before a change."""
+        if sink.key and sink.position.cursor is None:
+            return self._begin_with_answer(sink, pending.number + 1)
         feed = self._feeds.open(self._select(sink), sink.position.cursor)
-        changes, told = _divide(feed.read_to(pending.cursor, MOST_BATCH))
+        changes, told = _divide(feed.read_to(pending.cursor, pending.changes or MOST_BATCH))
+        if sink.key and _is_trimmed(told):
+            return self._begin_with_answer(sink, pending.number + 1)
         self._feed = None  # the next one begins behind what is pending
         if not changes and not told:
             self._settle(Delivery("", sink.name, pending.cursor, [], []), pending.number - 1)
@@ -137,7 +194,7 @@ class Deliverer:
     def _settle_pending(
         self, number: int, cursor: str, changes: Sequence[FeedEvent], told: Sequence[FeedEvent]
     ) -> Delivery:
-        pending = PendingDelivery(number, cursor, _prove(changes))
+        pending = PendingDelivery(number, cursor, _prove(changes), len(changes))
         self._move(lambda position: replace(position, pending=pending))
         reach("sink.before_send")
         return Delivery(self._name_id(number), self._name, cursor, changes, told)
@@ -224,6 +281,17 @@ def _divide(events: Sequence[FeedEvent]) -> tuple[list[FeedEvent], list[FeedEven
     changes = [event for event in events if event.kind == "change"]
     told = [event for event in events if event.kind not in ("change", "mark", "note")]
     return changes, told
+
+
+def _is_trimmed(told: Sequence[FeedEvent]) -> bool:
+    """Whether changes are gone that were not delivered."""
+    return any(event.kind == "trimmed" for event in told)
+
+
+def _instant_of(event: FeedEvent) -> int:
+    assert event.changes is not None
+    instant: int = event.changes.table["timestamp"][event.index].as_py()
+    return instant
 
 
 def _prove(changes: Sequence[FeedEvent]) -> str:

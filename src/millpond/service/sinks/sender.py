@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from millpond.service.changes.feed_event import FeedEvent
+import pyarrow as pa
+
+from millpond.service.changes.feeds.feed_event import FeedEvent
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Delivery:
         changes: The feed's events of kind 'change', in order.
         told: What else happened: the feed's events of other kinds but marks. Where a process died
             they may be missing, or come twice.
+        answer: The whole answer at the cursor, which takes the place of everything delivered
+            before; there are no changes then. None for a delivery of changes.
     """
 
     id: str
@@ -32,6 +36,7 @@ class Delivery:
     cursor: str
     changes: Sequence[FeedEvent]
     told: Sequence[FeedEvent]
+    answer: pa.Table | None = None
 
 
 class DeliveryError(Exception):

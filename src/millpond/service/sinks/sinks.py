@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from millpond.catalog.objects import fold_name
-from millpond.catalog.options import OPTIONS, Scope, list_options
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
-from millpond.runtime.kafka.options import read_config
-from millpond.runtime.kafka.packages import import_kafka
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options
 from millpond.service.queries.registration import Registrar
+from millpond.service.sinks.check_sink import (
+    KEYS,
+    OWN,
+    check_format,
+    check_key,
+    default_options,
+)
 from millpond.service.sinks.delivery import Deliverer, run
 from millpond.service.sinks.kafka import KafkaSender
-from millpond.service.sinks.sender import DeliveryError, Sender
-from millpond.service.sinks.webhook import Webhook, read_key
+from millpond.service.sinks.postgres import PostgresSender
+from millpond.service.sinks.sender import Sender
+from millpond.service.sinks.webhook import Webhook
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
@@ -40,17 +45,11 @@ MOST_SINKS = 100
 #: How long who closes a pond, or alters a sink, waits for the sink's thread, in seconds.
 _END_SECONDS = 5.0
 
-#: What makes the sender of a sink: by the formats there are, from its options and allowed hosts.
-SENDERS: dict[str, Callable[[Mapping[str, Any], Sequence[str] | None], Sender]] = {
-    "http": Webhook,
-    "kafka": KafkaSender,
-}
-
-_KEYS = ("key_env", "key_file")
-#: The options that belong to one format; all others are every sink's.
-_OWN = {
-    "http": ("url", *_KEYS, "timeout"),
-    "kafka": ("bootstrap", "topic", "cursor_topic", "config"),
+#: What makes the sender of a sink: by the formats there are, from it and all its options.
+SENDERS: dict[str, Callable[[SinkDef, Mapping[str, Any]], Sender]] = {
+    "http": lambda sink, options: Webhook(options, sink.hosts),
+    "kafka": lambda sink, options: KafkaSender(options, sink.hosts),
+    "postgres": PostgresSender,
 }
 
 
@@ -108,7 +107,8 @@ class Sinks:
         query = None
         if statement.query is not None:
             query = self._registrar.find(statement.query, statement.text, statement.query_name_span)
-        hosts = _check(statement.format, options, policy, statement.text)
+        hosts = check_format(statement.format, options, policy, statement.text)
+        key = check_key(statement, None if query is None else self._registrar.bind(query.text))
         with self._lock:
             if len(self._log.version.sinks) >= MOST_SINKS:
                 raise statement.error(
@@ -127,6 +127,7 @@ class Sinks:
                 None if statement.owner is None else statement.owner.strip(),
                 hosts,
                 statement.text,
+                key,
             )
             self._log.commit(EpochChange(kind="create sink", add_sinks=[definition]))
             self._begin(definition)
@@ -142,13 +143,13 @@ class Sinks:
         with self._lock:
             current = self.find(statement.name)
             kept = current.options
-            if any(key.lower() in _KEYS for key in given):
-                kept = {k: v for k, v in kept.items() if k not in _KEYS}
+            if any(key.lower() in KEYS for key in given):
+                kept = {k: v for k, v in kept.items() if k not in KEYS}
             options = check_sink_options({**kept, **_fold(given)}, statement.text)
             changed = {k: v for k, v in options.items() if current.options.get(k) != v}
             hosts = current.hosts
-            if any(name in changed for own in _OWN.values() for name in own):
-                hosts = _check(current.format, options, policy, statement.text)
+            if any(name in changed for own in OWN.values() for name in own):
+                hosts = check_format(current.format, options, policy, statement.text)
             self._end(current.id)
             altered = self._replace(
                 current,
@@ -216,8 +217,8 @@ class Sinks:
     def _begin(self, sink: SinkDef) -> None:
         if not sink.active:
             return
-        options = {**_defaults(), **sink.options}
-        sender = SENDERS[sink.format](options, sink.hosts)
+        options = {**default_options(), **sink.options}
+        sender = SENDERS[sink.format](sink, options)
         worker = _Worker(Deliverer(sink, self._log, self._feeds, sender), sender)
         worker.thread = threading.Thread(
             target=_work, args=(sink.name, worker), name=f"sink {sink.name}", daemon=True
@@ -251,7 +252,7 @@ class Sinks:
         return {
             "name": sink.name,
             "of": _describe_selection(sink),
-            "to": str(sink.options.get("url") or f"topic {sink.options.get('topic')}"),
+            "to": _describe_receiver(sink),
             "state": state,
             "dead": sink.dead,
             "deliveries": sink.position.deliveries,
@@ -264,6 +265,13 @@ def _describe_selection(sink: SinkDef) -> str:
     if sink.query is not None:
         return f"query {sink.query}"
     return f"queries of owner {sink.owner}" if sink.tag is None else f"queries tagged {sink.tag}"
+
+
+def _describe_receiver(sink: SinkDef) -> str:
+    options = sink.options
+    if sink.format == "postgres":
+        return f"table {options['table']} of {options['database']} on {options['host']}"
+    return str(options["url"]) if sink.format == "http" else f"topic {options['topic']}"
 
 
 def _interrupt(worker: _Worker) -> None:
@@ -284,107 +292,5 @@ def _work(name: str, worker: _Worker) -> None:
         worker.sender.close()
 
 
-def _defaults() -> dict[str, Any]:
-    found = {name: OPTIONS[name].default for name in list_options(Scope.SINK)}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _fold(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name.lower(): value for name, value in options.items()}
-
-
-def _check(
-    format: str, options: Mapping[str, Any], policy: AccessPolicy | None, text: str
-) -> tuple[str, ...] | None:
-    """Check the options of a format, also against the policy; return the allowed hosts.
-
-    Raises:
-        MillpondError: CQL-214, POND-414.
-    """
-    for other, own in _OWN.items():
-        for name in own:
-            if other != format and name in options:
-                raise MillpondError(
-                    "CQL-214",
-                    f"the option {name} is none of a sink USING {format}",
-                    detail=f"It belongs to USING {other}.",
-                    hint=f"There are {', '.join(_OWN[format])}, and those of every sink.",
-                    text=text,
-                )
-    if format == "kafka":
-        _check_kafka(options, policy, text)
-        return None
-    return _check_webhook(options, policy, text)
-
-
-def _check_kafka(options: Mapping[str, Any], policy: AccessPolicy | None, text: str) -> None:
-    """Check the options of a sink to Kafka.
-
-    Raises:
-        MillpondError: CQL-214; DATA-502, the extra is not installed; POND-414 for clients: the
-            brokers say which hosts are connected to.
-    """
-    if policy is not None:
-        raise MillpondError(
-            "POND-414",
-            "clients may not have this server write to Kafka",
-            detail="Kafka's brokers name the hosts that are connected to.",
-            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
-            text=text,
-        )
-    for name in ("bootstrap", "topic"):
-        if name not in options:
-            raise MillpondError(
-                "CQL-214",
-                f"the sink has no {name}",
-                hint="Write USING kafka (bootstrap 'host:9092', topic 'name').",
-                text=text,
-            )
-    if options["topic"] == {**_defaults(), **options}["cursor_topic"]:
-        raise MillpondError(
-            "CQL-214",
-            "the changes and the cursors of a sink cannot be in one topic",
-            hint="Name another topic.",
-            text=text,
-        )
-    import_kafka()
-    if "config" in options:
-        read_config(options["config"])
-
-
-def _check_webhook(
-    options: Mapping[str, Any], policy: AccessPolicy | None, text: str
-) -> tuple[str, ...] | None:
-    """Check URL and key against the policy, and that there is a key; return the allowed hosts.
-
-    Raises:
-        MillpondError: CQL-214, POND-414.
-    """
-    if "url" not in options:
-        raise MillpondError(
-            "CQL-214",
-            "the sink has no url",
-            hint="Write USING http (url 'https://...', key_env 'NAME').",
-            text=text,
-        )
-    if sum(key in options for key in _KEYS) != 1:
-        raise MillpondError(
-            "CQL-214",
-            "the sink does not say where its key is",
-            detail="Deliveries are signed with a key that is in the server's environment, or in "
-            "a file.",
-            hint="Give key_env 'NAME', or key_file '/path'.",
-            text=text,
-        )
-    hosts = None if policy is None else policy.confine_sink(options, text)
-    try:
-        read_key(options)
-    except DeliveryError as error:
-        raise MillpondError(
-            "CQL-214",
-            "the sink's key cannot be used",
-            detail=f"{error}.",
-            hint="A key is 16 bytes or more, best random: openssl rand -hex 32.",
-            text=text,
-        ) from error
-    return hosts

@@ -30,7 +30,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.prepared import stream_of
+from millpond.service.queries.prepared import check_answerable, stream_of
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.insert_and_heartbeat import (
@@ -115,6 +115,8 @@ class Executor:
                 check_stream_options(statement.options, statement.text)
                 self._components.subscriptions.resume(stream)
                 return report("alter stream", stream.name, "goes on")
+            case statements.AlterConstraint():
+                return self._alter_constraint(statement)
             case statements.ResetClock():
                 return self._rows.reset_clock(statement)
             case statements.Alter():
@@ -162,6 +164,18 @@ class Executor:
             )
             components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
+
+    def _alter_constraint(self, statement: statements.AlterConstraint) -> StatementResult:
+        stream = self._input(statement.name)
+        if stream is None:
+            self._components.derivations.find(statement.name)
+            raise statement.error(
+                "CQL-216",
+                f'"{statement.name}" is no stream that was declared with its columns',
+                hint="Add constraints to the streams that it reads.",
+            )
+        self._components.alter_constraints(statement, stream)
+        return report("alter stream", stream.name, "altered")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components
@@ -219,7 +233,7 @@ class Executor:
             text, statement.name, statement.options, statement.text, statement.name_span
         )
         (definition,) = self._components.registrar.register([request])
-        bound = self._components.registrar.bind(definition.text)
+        bound = self._components.registrar.bind_registered(definition.text)
         done = f"registered{self._notes(bound)}"
         if definition.options.get("follow"):
             version = self._components.log.version
@@ -291,7 +305,7 @@ class Executor:
             bound = self._components.registrar.bind_or_suspend(found)
             if bound is None:
                 registrar = self._components.registrar
-                registrar.check_answerable(registrar.find(found.name))
+                check_answerable(registrar.find(found.name))
                 return self._describe(statement)  # it was dropped, or goes on again
             schema = bound.output
         else:

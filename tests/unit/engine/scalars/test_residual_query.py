@@ -10,7 +10,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from millpond.engine.scalars.deadline import Deadlines
+from millpond.confined.deadline import Deadlines
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError

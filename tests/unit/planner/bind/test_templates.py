@@ -197,17 +197,17 @@ def test_long_chains_bind(names: Any) -> None:
 
 
 def test_thousands_of_queries_of_a_shape_bind_quickly(names: Any) -> None:
-    """0.1 ms each on the development machine; the bound is for a busy one."""
+    """0.1 ms each on the development machine; the bound is for a slow one."""
     binder = Binder(names)
     texts = [
         f"SELECT * FROM flights [RANGE 1 HOUR] WHERE delay > {i} AND delay < {i + 10}.5 "
         f"AND origin = 'A{i}' AND distance BETWEEN {i} AND {i + 7}"
         for i in range(1000)
     ]
-    start = time.perf_counter()
+    start = time.thread_time()
     for text in texts:
         binder.bind(text)
-    assert time.perf_counter() - start < 2
+    assert time.thread_time() - start < 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
-from tests.unit.service.changes.test_feed import SCHEMA, advance, open_pond, push, register
+from tests.unit.service.changes.feeds.test_feed import SCHEMA, advance, open_pond, push, register
 from tests.unit.service.sinks.receiver import KEY, Receiver, receiving
 
 from millpond.errors import MillpondError
@@ -134,7 +134,7 @@ def test_an_inactive_sink_waits_and_a_pond_closes_while_one_hangs(
     wait_for(lambda: len(receiver.ids) == 1)
     began = time.monotonic()
     pond.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
 
 
 def refused(pond: Pond, text: str, policy: AccessPolicy | None = None) -> MillpondError:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from millpond.engine.scalars.work import Work
+from millpond.work import Work
 
 Interrupt = Callable[[], None]
 

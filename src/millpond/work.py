@@ -3,7 +3,8 @@
 A request's work is done by one thread, which finds its `Work` in a context variable; it is not
 passed from call to call. Code that takes long asks whether to go on (`check_work`), waits so that
 the end of the request wakes it (`wait_for`), or can be interrupted (`Deadlines.within`). Threads in
-the background work for everybody: they have no request, and no request ends them.
+the background work for everybody: they have no request, and no request ends them. A statement of a
+program in Python is a request too where the pond has a limit (`limit_work`).
 """
 
 from __future__ import annotations
@@ -117,6 +118,29 @@ def begin_work(work: Work) -> Token[Work | None]:
 def finish_work(token: Token[Work | None]) -> None:
     """Undo `begin_work`."""
     _current.reset(token)
+
+
+@contextmanager
+def limit_work(seconds: float) -> Iterator[None]:
+    """Let the block be work that may take so many seconds, unless it is work for a request."""
+    if _current.get() is not None or seconds == math.inf:
+        yield
+        return
+    token = _current.set(Work(seconds))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def endless_work() -> Iterator[None]:
+    """Let no request end what the block does."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def check_work() -> None:
