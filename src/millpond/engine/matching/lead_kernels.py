@@ -80,7 +80,7 @@ def _asks(
         I64,
         I64,
         U32,
-        U32,
+        _I32_2D,
         I64,
         I64,
         _I32,
@@ -135,11 +135,14 @@ def find_led(
             end = int64(cell_start[cell + uint64(1)])
             came[k] += int64(end > begin)
             for e in range(begin, end):
-                query = int64(entries[e] >> 1)
+                code = int64(codes[entries[e, 1], t])
+                if code < entries[e, 2] or code >= entries[e, 3]:
+                    continue
+                query = int64(entries[e, 0] >> 1)
                 if query < lowest or query >= highest:
                     continue
                 holds = True
-                if entries[e] & 1:
+                if entries[e, 0] & 1:
                     holds = _asks(
                         codes,
                         t,

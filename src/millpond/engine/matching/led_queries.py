@@ -54,9 +54,9 @@ class LedQueries:
         columns: Their predicates.
         arrays: `lead_axis` and `lead_shift` (what leads: an attribute, and the size of cells as a
             power of 2), `lead_base` (where each one's cells begin), `cell_start` (where each
-            cell's entries begin), `entries` (place of the query << 1, and 1 if it has parts
-            to be looked at), `done` (for each query the part that its cell decides alone; -1 if
-            none).
+            cell's entries begin), `entries` (int32[entries, 4]: place of the query << 1, and 1 if
+            further parts are to be looked at; an axis and the interval of its codes that is looked
+            at first), `done` (for each query the part that its cell decides alone; -1 if none).
         mapped: Whether the arrays are mapped from a file.
     """
 
@@ -178,6 +178,24 @@ def _intervals_of(columns: PredicateColumns) -> _Intervals:
     )
 
 
+def _shares_of(columns: PredicateColumns, found: _Intervals) -> npt.NDArray[np.float64]:
+    """Weigh every part; alternatives are infinitely heavy."""
+    weight = np.zeros(len(found.part))
+    for number, axis in enumerate(columns.axes):
+        mine = np.flatnonzero(columns.part_axis[found.part] == number)
+        if len(mine) == 0:
+            continue
+        low, high, room = found.low[mine], found.high[mine], len(axis) + 3
+        meeting = np.cumsum(np.bincount(low, minlength=room) - np.bincount(high, minlength=room))
+        upto = np.concatenate([[0], np.cumsum(meeting)])
+        weight[mine] = (upto[high] - upto[low]) / max(1, upto[-1])
+    parts = len(columns.part_flags)
+    share = np.full(parts, np.inf)
+    share[found.part] = 0.0
+    share += np.bincount(found.part, weight, parts)
+    return share
+
+
 def choose_leads(columns: PredicateColumns, most_share: float) -> Numbers:
     """Choose for each query the part that leads to it; -1 if none does.
 
@@ -193,27 +211,19 @@ def choose_leads(columns: PredicateColumns, most_share: float) -> Numbers:
     Returns:
         int64[queries]: Numbers of parts.
     """
-    found = _intervals_of(columns)
-    weight = np.zeros(len(found.part))
-    for number, axis in enumerate(columns.axes):
-        mine = np.flatnonzero(columns.part_axis[found.part] == number)
-        if len(mine) == 0:
-            continue
-        low, high, room = found.low[mine], found.high[mine], len(axis) + 3
-        meeting = np.cumsum(np.bincount(low, minlength=room) - np.bincount(high, minlength=room))
-        upto = np.concatenate([[0], np.cumsum(meeting)])
-        weight[mine] = (upto[high] - upto[low]) / max(1, upto[-1])
-    parts = len(columns.part_flags)
-    share = np.full(parts, np.inf)
-    share[found.part] = 0.0
-    share += np.bincount(found.part, weight, parts)
+    share = _shares_of(columns, _intervals_of(columns))
+    best, owners = _first_by(columns, share)
+    leads = np.full(len(columns), -1, np.int64)
+    leads[owners] = np.where(share[best] <= most_share, best, -1)
+    return leads
+
+
+def _first_by(columns: PredicateColumns, share: npt.NDArray[np.float64]) -> tuple[Numbers, Numbers]:
+    """Find the lightest part of each query; return also the queries, by place."""
     owner = np.repeat(np.arange(len(columns)), np.diff(columns.part_start))
     order = np.lexsort((share, owner))
     owners, first = np.unique(owner[order], return_index=True)
-    leads = np.full(len(columns), -1, np.int64)
-    best = order[first]
-    leads[owners] = np.where(share[best] <= most_share, best, -1)
-    return leads
+    return order[first], owners
 
 
 def lead(columns: PredicateColumns, leads: Numbers) -> LedQueries:
@@ -242,7 +252,9 @@ def lead(columns: PredicateColumns, leads: Numbers) -> LedQueries:
     # Two intervals of one query may touch one cell.
     order = np.unique(entered * len(columns) + np.repeat(member, touched))
     cell, entries = order // len(columns), order % len(columns)
-    asked = np.diff(columns.part_start) > (shift == 0)
+    done = np.where(shift == 0, leads, -1)
+    inline, low, high = _inline(columns, found, done)
+    asked = np.diff(columns.part_start) > (shift == 0) + (inline >= 0)
     starts = np.zeros(base[-1] + 1, np.int64)
     np.cumsum(np.bincount(cell, minlength=base[-1]), out=starts[1:])
     return LedQueries(
@@ -252,7 +264,38 @@ def lead(columns: PredicateColumns, leads: Numbers) -> LedQueries:
             "lead_shift": (kinds % 64).astype(np.int64),
             "lead_base": base[:-1].astype(np.int64),
             "cell_start": starts.astype(np.uint32),
-            "entries": (entries << 1 | asked[entries]).astype(np.uint32),
-            "done": np.where(shift == 0, leads, -1),
+            "entries": np.stack(
+                [
+                    entries << 1 | asked[entries],
+                    np.where(inline >= 0, columns.part_axis[inline], 0)[entries],
+                    low[entries],
+                    high[entries],
+                ],
+                axis=1,
+            ).astype(np.int32),
+            "done": done,
         },
+    )
+
+
+def _inline(
+    columns: PredicateColumns, found: _Intervals, done: Numbers
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Choose for each query the part to look at first, if there is one that is a single interval.
+
+    Returns:
+        int64[queries]: Its number, -1 if there is none, and the interval.
+    """
+    parts = len(columns.part_flags)
+    share = _shares_of(columns, found)
+    share[np.bincount(found.part, minlength=parts) != 1] = np.inf
+    share[done[done >= 0]] = np.inf
+    best, _ = _first_by(columns, share)
+    low, high = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
+    low[found.part], high[found.part] = found.low, found.high
+    is_single = np.isfinite(share[best])
+    return (
+        np.where(is_single, best, -1),
+        np.where(is_single, low[best], 0),
+        np.where(is_single, high[best], 2**31 - 1),
     )
