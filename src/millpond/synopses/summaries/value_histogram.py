@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, add_rows
+from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, SummedCells
 
 #: Powers of two that have bars of their own: 2^-32 to 2^63. Smaller values are 0, greater ones are
 #: in the last bar.
@@ -20,7 +20,7 @@ _OCTAVES = _MOST - _LEAST + 1
 
 
 @dataclass(frozen=True)
-class ValueHistogram:
+class ValueHistogram(SummedCells):
     """Histograms with 2^`bits` bars for each power of two.
 
     Attributes:
@@ -50,19 +50,9 @@ class ValueHistogram:
     def has_ranges(self) -> bool:
         return True
 
-    def empty(self, count: int) -> Cells:
-        return np.zeros((count, self.width), np.int64)
-
     def summarize(self, cells: Cells, which: Numbers, codes: Numbers, arrivals: Numbers) -> None:
         np.add.at(cells, (which, np.zeros(len(which), np.int64)), 1)
         np.add.at(cells, (which, 1 + self._bars(codes)), 1)
-
-    def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        out: Cells = add_rows(cells, to, count)
-        return out
-
-    def subtract(self, cells: Cells, others: Cells) -> Cells:
-        return cells - others
 
     def count(self, cells: Cells, codes: Numbers) -> Estimates:
         """The value's bar, divided by the whole numbers in it; the whole bar of a fraction."""
