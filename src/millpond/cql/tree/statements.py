@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from millpond.cql.tree.constraints import Constraint
 from millpond.errors import MillpondError, Span
 from millpond.model.budget import Budget
 
@@ -82,6 +83,7 @@ class CreateStream(Statement):
     retain_rows: int | None = None
     source: SourceClause | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +215,15 @@ class Alter(Statement):
     kind: str
     name: str
     options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConstraint(Statement):
+    """`ALTER STREAM name ADD constraint`, or `ALTER STREAM name DROP CONSTRAINT drop`."""
+
+    name: str
+    add: Constraint | None = None
+    drop: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
