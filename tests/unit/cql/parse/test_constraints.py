@@ -1,37 +1,60 @@
-"""Constraints of streams, among the declared columns."""
+"""Constraints of streams, as they are read."""
 
 from __future__ import annotations
 
 import pytest
-from tests.unit.cql.parse.reading import read, refuse
+
+from millpond.cql import parse_script
+from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
+from millpond.errors import MillpondError
 
 
-def declare(constraint: str) -> str:
-    return f"CREATE STREAM s (a INT, ts TIMESTAMP, {constraint})"
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"),
-    [
-        ("CONSTRAINT c CLUSTERED BY (a, ts)", "CONSTRAINT c CLUSTERED BY (a, ts) WITHIN 0 ROWS"),
-        ("CONSTRAINT c ORDERED BY (ts) WITHIN 5 ROWS", None),
-        ("CONSTRAINT c FOREIGN KEY (a) REFERENCES t WITHIN 3 ROWS", None),
-        ("CONSTRAINT c UNIQUE (a)", None),
-        ("UNIQUE (a)", "CONSTRAINT unique_a UNIQUE (a)"),
-        ("constraint INT, unique INT", None),  # columns that are called so
-    ],
-)
-def test_it_is_read(written: str, meant: str | None) -> None:
-    assert read(declare(written)) == declare(meant or written)
+def read(text: str) -> tuple[Constraint, ...]:
+    (statement,) = parse_script(f"CREATE STREAM s (a INT, b INT, c INT, {text})")
+    return tuple(statement.constraints)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
-    ("written", "place"),
+    ("text", "wanted"),
     [
-        ("CONSTRAINT c ORDERED BY (a, ts) WITHIN 5 ROWS", "(a, ts)"),
-        ("CONSTRAINT c CLUSTERED BY (a) WITHIN 2000000 ROWS", "2000000 ROWS"),
-        ("CONSTRAINT c CHECK (a > 1)", "CHECK"),
+        (
+            "CONSTRAINT x CLUSTERED BY (a, b) WITHIN 5 ROWS",
+            Constraint("x", CLUSTERED, ("a", "b"), None, 5, None),
+        ),
+        ("CONSTRAINT x CLUSTERED BY (a)", Constraint("x", CLUSTERED, ("a",), None, 0, None)),
+        (
+            "CONSTRAINT x ORDERED BY (a) WITHIN INTERVAL 3 SECONDS",
+            Constraint("x", ORDERED, ("a",), None, None, 3_000_000),
+        ),
+        (
+            "CONSTRAINT x FOREIGN KEY (a) REFERENCES r WITHIN 1 ROW",
+            Constraint("x", FOREIGN_KEY, ("a",), "r", 1, None),
+        ),
+        ("CONSTRAINT x UNIQUE (a)", Constraint("x", UNIQUE, ("a",))),
+        ("UNIQUE (a, C)", Constraint("unique_a_c", UNIQUE, ("a", "C"))),
     ],
 )
-def test_it_is_refused_at_its_place(written: str, place: str) -> None:
-    assert refuse(declare(written)) == ("CQL-103", place)
+def test_forms(text: str, wanted: Constraint) -> None:
+    assert read(text) == (wanted,)
+
+
+@pytest.mark.parametrize("column", ["unique", "constraint"])
+def test_columns_may_be_called_so(column: str) -> None:
+    (statement,) = parse_script(f"CREATE STREAM s (a INT, {column} INT)")
+    assert statement.constraints == ()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CONSTRAINT x ORDERED BY (a, b)", "an order of several columns"),
+        ("CONSTRAINT x CLUSTERED BY (a) WITHIN ROWS", "the length of WITHIN"),
+        ("CONSTRAINT x CLUSTERED BY (a) WITHIN -1 ROWS", "WITHIN"),
+        ("CONSTRAINT x FOREIGN KEY (a)", "expected REFERENCES"),
+        ("CONSTRAINT x CLUSTERED BY a", "expected"),
+    ],
+)
+def test_what_is_no_constraint_is_refused_at_its_place(text: str, said: str) -> None:
+    with pytest.raises(MillpondError, match=said) as caught:
+        read(text)
+    assert caught.value.code == "CQL-103"
