@@ -74,13 +74,17 @@ class TableRows(Shape):
 
 
 class Part(Shape):
-    """Which part of an answer was given: `share` of it so far, by an estimate from 0 to 1."""
+    """Which part of an answer was given: `share` of it so far, from 0 to 1.
+
+    `alone`: no rows of the answer were given before.
+    """
 
     share: float
     probes: int
     rows: float
     whole: bool
     cursor: str | None
+    alone: bool
 
 
 class Loss(Shape):
@@ -183,7 +187,7 @@ class MessageResult(Shape):
 
 
 class TextResult(Shape):
-    """The result of EXPLAIN: a text."""
+    """The result of EXPLAIN or SHOW CREATE: a text."""
 
     statement: str
     query: str | None
@@ -191,12 +195,13 @@ class TextResult(Shape):
 
 
 class TableResult(TableRows):
-    """The result of SHOW or DESCRIBE: a table."""
+    """The result of SHOW or DESCRIBE: a table; of DESCRIBE also `facts`, texts by name."""
 
     statement: str
     query: str | None
     as_of: None
     final: None
+    facts: dict[str, str] = {}
 
 
 class AnswerResult(Answer):

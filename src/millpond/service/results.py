@@ -30,6 +30,8 @@ class Part:
         rows: How many rows the whole answer is estimated to have.
         whole: Whether nothing is left.
         cursor: Where to go on; None if nothing is left.
+        alone: Whether its rows are all that was given so far: of the first part, and of every part
+            of an aggregate.
     """
 
     share: float
@@ -37,6 +39,7 @@ class Part:
     rows: float
     whole: bool
     cursor: str | None
+    alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,9 @@ class Answer:
     @property
     def exact(self) -> bool:
         """Whether this is what the query means, of all that was accepted and sent."""
-        return not self.loss and not self.estimated and (self.part is None or self.part.whole)
+        part = self.part
+        is_all = part is None or (part.whole and part.alone)
+        return is_all and not self.loss and not self.estimated
 
     @property
     def columns(self) -> list[str]:
@@ -287,6 +292,10 @@ class IngestReceipt:
         return f"{text}, {self.shed} shed" if self.shed else text
 
 
+#: The facts of DESCRIBE that tell of others' queries, or of where rows come from.
+FACTS_OF_ADMINS = ("read by", "source", "sinks")
+
+
 @dataclass(frozen=True)
 class StatementResult:
     """The result of one statement: an answer, a table, a text, or a message.
@@ -297,7 +306,8 @@ class StatementResult:
         answer: For INVOKE and a query asked once.
         changes: For FETCH.
         table: For SHOW and DESCRIBE.
-        text: For EXPLAIN.
+        facts: For DESCRIBE, what is known besides the columns, by name.
+        text: For EXPLAIN and SHOW CREATE.
         message: For everything else, one line.
     """
 
@@ -308,6 +318,7 @@ class StatementResult:
     table: pa.Table | None = None
     text: str | None = None
     message: str | None = None
+    facts: dict[str, str] | None = None
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:
