@@ -103,15 +103,6 @@ def test_no_file_is_longer_than_800_lines():
     assert long == {}
 
 
-def test_long_files_are_named_with_the_reason():
-    """Over 400 lines is a question, which the page answers; some lines more need no answer."""
-    page = (ROOT / "docs" / "design" / "README.md").read_text()
-    lengths = {str(f.relative_to(SOURCE)): len(f.read_text().splitlines()) for f in FILES}
-    named = {name for name in lengths if f"`{name}`" in page}
-    assert {name for name, n in lengths.items() if n > 500} <= named
-    assert {name for name in named if lengths[name] <= 400} == set()
-
-
 def test_no_module_is_a_drawer_for_odds_and_ends():
     drawers = {"utils", "util", "helpers", "helper", "common", "misc"}
     assert {str(f) for f in FILES if drawers & set(f.with_suffix("").parts[-2:])} == set()
