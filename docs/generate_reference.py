@@ -225,6 +225,11 @@ def options_page() -> str:
         "",
         *_table(Scope.INPUT),
         "",
+        "`ALTER STREAM name SET (…)`, `alter_stream` in Python and `PATCH` also set what clauses of"
+        " `CREATE STREAM` say:",
+        "",
+        *_table(Scope.CLAUSE),
+        "",
         "## Settings of the system",
         "",
         "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entity"
@@ -245,6 +250,10 @@ def options_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+#: The scopes whose options' remarks are shown.
+_REMARKED = (Scope.QUERY, Scope.INPUT, Scope.CLAUSE, Scope.SYSTEM)
+
+
 def _table(scope: Scope) -> list[str]:
     """The options of a scope as a table."""
     shown = scope is Scope.ENGINE
@@ -254,7 +263,7 @@ def _table(scope: Scope) -> list[str]:
     ]
     for name in list_options(scope):
         option = OPTIONS[name]
-        remark = option.remark if scope in (Scope.QUERY, Scope.INPUT, Scope.SYSTEM) else ""
+        remark = option.remark if scope in _REMARKED else ""
         text = f"{option.text}. {remark}" if remark else option.text
         entities = [e for e in option.entities if e not in _OF_QUERIES]
         last = f" {', '.join(f'`{e}:all`' for e in entities)} |" if shown else ""

@@ -236,6 +236,13 @@ class RemotePond:
         """Whether the pond answers queries and takes rows."""
         return self._calls.request("GET", "/readyz").status_code == 200
 
+    def alter_stream(self, name: str, **options: Any) -> None:
+        """Set `delay`, `idle_after`, `ahead`, `retain` or `overload` of a stream.
+
+        Of a derived stream, `active=True` has it go on.
+        """
+        self._calls.send("PATCH", f"/v1/streams/{segment(name)}", in_json(options))
+
     def reset_clock(self, stream: str, to: str) -> dict[str, Any]:
         """Sets the clock of a stream back; says how many elements were `rejected`, and of what
         changes were `taken_back`."""

@@ -133,7 +133,7 @@ def result(body: dict[str, Any]) -> StatementResult:
     if "newest" in body:
         return StatementResult(kind, name, changes=changes(body))
     if body["as_of"] is None:
-        return StatementResult(kind, name, table=table(body))
+        return StatementResult(kind, name, table=table(body), facts=body.get("facts"))
     return StatementResult(kind, name, answer=answer(body))
 
 

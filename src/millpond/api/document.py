@@ -65,6 +65,7 @@ StreamOptions = Annotated[
             "additionalProperties": False,
             "properties": {
                 **_describe_options(Scope.INPUT),
+                **_describe_options(Scope.CLAUSE),
                 "active": {"const": True, "description": "lets a derived stream go on"},
             },
         }

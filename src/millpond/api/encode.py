@@ -164,7 +164,8 @@ def result_json(result: StatementResult) -> bytes:
     if result.changes is not None:
         return json_values.dumps({**head, **changes_json(result.changes)})
     if result.table is not None:
-        return _join_rows({**head, "as_of": None, "final": None}, result.table)
+        facts = {} if result.facts is None else {"facts": result.facts}
+        return _join_rows({**head, "as_of": None, "final": None, **facts}, result.table)
     if result.text is not None:
         return json_values.dumps({**head, "text": result.text})
     return json_values.dumps({**head, "message": result.message})

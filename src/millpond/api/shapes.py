@@ -187,7 +187,7 @@ class MessageResult(Shape):
 
 
 class TextResult(Shape):
-    """The result of EXPLAIN: a text."""
+    """The result of EXPLAIN or SHOW CREATE: a text."""
 
     statement: str
     query: str | None
@@ -195,12 +195,13 @@ class TextResult(Shape):
 
 
 class TableResult(TableRows):
-    """The result of SHOW or DESCRIBE: a table."""
+    """The result of SHOW or DESCRIBE: a table; of DESCRIBE also `facts`, texts by name."""
 
     statement: str
     query: str | None
     as_of: None
     final: None
+    facts: dict[str, str] = {}
 
 
 class AnswerResult(Answer):

@@ -178,6 +178,29 @@ def _or(word: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return check_or
 
 
+def _positive_length(value: Any) -> str:
+    """A length of time above zero."""
+    from millpond.cql.parse.durations import parse_duration
+
+    text = _length(value)
+    if not parse_duration(text):
+        raise ValueError("It is more than nothing")
+    return text
+
+
+_ROWS = re.compile(r"(?i)0*([1-9][0-9]{0,17})\s+ROWS?")
+
+
+def _retained(value: Any) -> str:
+    """How much a stream keeps: everything, a number of rows, or a length of time."""
+    if isinstance(value, str):
+        if value.strip().lower() == "everything":
+            return "everything"
+        if (rows := _ROWS.fullmatch(value.strip())) is not None:
+            return f"{rows[1]} rows"
+    return _positive_length(value)
+
+
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _MEMORY = re.compile(r"(?i)(\d+(?:\.\d+)?)\s*([KMGT]?B)")
 
@@ -261,6 +284,12 @@ LENGTH = OptionValues("a length of time, as '10 seconds' or INTERVAL 10 SECONDS"
 LENGTH_OR_AUTO = OptionValues("a length of time, or 'auto'", _or("auto", _length), _TEXT)
 LENGTH_OR_UNBOUNDED = OptionValues(
     "a length of time, or 'unbounded'", _or("unbounded", _length), _TEXT
+)
+LENGTH_OR_NEVER = OptionValues(
+    "a length of time, or 'never'", _or("never", _positive_length), _TEXT
+)
+RETAINED = OptionValues(
+    "a length of time, a number of rows as '1000 rows', or 'everything'", _retained, _TEXT
 )
 UP_TO_A_MINUTE = OptionValues("a length of time up to a minute", _minute, _TEXT)
 MEMORY = OptionValues("an amount of memory, as '256 MB'", _memory, _TEXT)

@@ -19,12 +19,14 @@ from millpond.catalog.option_values import (
     INTEGER,
     LENGTH,
     LENGTH_OR_AUTO,
+    LENGTH_OR_NEVER,
     LENGTH_OR_UNBOUNDED,
     MEMORY,
     MEMORY_OR_UNBOUNDED,
     OWNER,
     PORT,
     POSITIVE,
+    RETAINED,
     SECRET,
     TAGS,
     TOLERANCE,
@@ -47,6 +49,7 @@ class Scope(Enum):
     QUERY = "a standing query"
     STREAM = "a derived stream"
     INPUT = "a stream that is not derived"
+    CLAUSE = "a stream that is not derived, by ALTER STREAM alone"
     SYSTEM = "the pond, by ALTER SYSTEM"
     ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
     OPEN = "`millpond.open` alone"
@@ -134,6 +137,40 @@ _EVERY = (
         " weight matches, which are counted and lost",
         "block",
         remark="See [when it gets too much](../guide/pressure.md).",
+    ),
+    Option(
+        "delay",
+        (Scope.CLAUSE,),
+        LENGTH,
+        "how far behind the greatest timestamp an element may be and not be late",
+        "0 SECONDS",
+        remark="As the clause DELAY. The heartbeat does not go back: a longer delay counts from"
+        " now on.",
+    ),
+    Option(
+        "idle_after",
+        (Scope.CLAUSE,),
+        LENGTH_OR_NEVER,
+        "after how long without arrivals the heartbeat follows the clock",
+        "never",
+        remark="As the clause IDLE AFTER; the time is counted from the change on if the stream was"
+        " idle.",
+    ),
+    Option(
+        "ahead",
+        (Scope.CLAUSE,),
+        LENGTH_OR_UNBOUNDED,
+        "how far ahead of the clock an element may be",
+        unless_given="a day; any distance where sources are bounded",
+        remark="As the clause AHEAD.",
+    ),
+    Option(
+        "retain",
+        (Scope.CLAUSE,),
+        RETAINED,
+        "how much is kept at least",
+        "everything",
+        remark="As the clause RETAIN. What is gone does not come back.",
     ),
     Option(
         "queue_memory",

@@ -69,6 +69,7 @@ class JsonWriter:
             "final": at.final if at is not None else None,
             **(promise_facts(at) if at is not None else {}),
             **part_facts(answer),
+            **({} if result.facts is None else {"facts": result.facts}),
             "columns": list(table.column_names),
             "rows": json_rows(table),
         }
@@ -126,6 +127,8 @@ class TableWriter:
             self._print(shown, changes_footer(result.changes))
         elif result.table is not None:
             self._print(result.table, _count(result.table.num_rows))
+            for name, value in (result.facts or {}).items():
+                self._console.print(Text(f"{name}: {value}"))
         elif result.text is not None:
             self._console.print(Text(result.text.rstrip("\n")))
         elif result.message:
@@ -168,7 +171,8 @@ def rows_of(result: StatementResult) -> pa.Table | None:
         return format_instants(result.changes)
     if result.table is not None:
         return result.table
-    return pa.table({"plan": [result.text]}) if result.text is not None else None
+    name = "plan" if result.statement == "explain" else "statement"
+    return pa.table({name: [result.text]}) if result.text is not None else None
 
 
 def part_facts(answer: Answer | None) -> dict[str, Any]:

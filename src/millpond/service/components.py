@@ -14,7 +14,6 @@ import logging
 import threading
 import time as clock_time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -39,8 +38,8 @@ from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
+from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
-from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
@@ -58,7 +57,7 @@ from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
-from millpond.service.queries.options import check_input_options, check_system_settings
+from millpond.service.queries.options import check_system_settings
 from millpond.service.queries.prepared import PreparedQuery, stream_valued_error
 from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
 from millpond.service.queries.query_stems import QueryStems
@@ -129,6 +128,7 @@ class Components:
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
+        alterations: Alters streams.
         sources: What streams are read from.
         inputs: Waits for what answers wait for.
         summaries: Creates and drops summaries.
@@ -276,6 +276,9 @@ class Components:
             self.invoker.summaries,
             self.clock,
         )
+        self.alterations = StreamAlterations(
+            self.log, self.intake, self.sequencer, self.inner_streams, self.clock
+        )
         self.subscriptions = Subscriptions(
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
@@ -336,13 +339,15 @@ class Components:
     def alter_stream(
         self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None
     ) -> StreamDef:
-        """Set options of a stream that is not derived. Raises CQL-214, CQL-301."""
-        checked = check_input_options(options, statement)
-        if stream.source is not None:
-            raise sourced_overload_error(stream.name, statement or stream.text)
-        altered = replace(stream, **checked)
+        """Set clauses and options of a stream that is not derived.
+
+        Raises:
+            MillpondError: as `StreamAlterations.alter`.
+        """
+        self.runtime.wake_inbox()
         with self.definitions:
-            self.log.commit(EpochChange(kind="alter", replace=[altered]))
+            altered = self.alterations.alter(stream, options, statement)
+        self.events.definitions_changed()
         return altered
 
     def alter_constraints(self, statement: AlterConstraint, stream: StreamDef) -> StreamDef:

@@ -248,7 +248,9 @@ class Pond:
         )
 
     def alter_stream(self, name: str, **options: Any) -> None:
-        """Set options of a stream: `overload`; of a derived stream, `active=True`.
+        """Set `delay`, `idle_after`, `ahead`, `retain` or `overload` of a stream.
+
+        Of a derived stream, `active=True` has it go on.
 
         Raises:
             MillpondError: CQL-201, CQL-214, CQL-301; POND-406, a derived stream cannot go on.

@@ -292,6 +292,10 @@ class IngestReceipt:
         return f"{text}, {self.shed} shed" if self.shed else text
 
 
+#: The facts of DESCRIBE that tell of others' queries, or of where rows come from.
+FACTS_OF_ADMINS = ("read by", "source", "sinks")
+
+
 @dataclass(frozen=True)
 class StatementResult:
     """The result of one statement: an answer, a table, a text, or a message.
@@ -302,7 +306,8 @@ class StatementResult:
         answer: For INVOKE and a query asked once.
         changes: For FETCH.
         table: For SHOW and DESCRIBE.
-        text: For EXPLAIN.
+        facts: For DESCRIBE, what is known besides the columns, by name.
+        text: For EXPLAIN and SHOW CREATE.
         message: For everything else, one line.
     """
 
@@ -313,6 +318,7 @@ class StatementResult:
     table: pa.Table | None = None
     text: str | None = None
     message: str | None = None
+    facts: dict[str, str] | None = None
 
 
 def report(statement: str, name: str, what: str) -> StatementResult:

@@ -29,6 +29,7 @@ from millpond.cql.tree.statements import (
     Explain,
     Fetch,
     Show,
+    ShowCreate,
 )
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -165,7 +166,7 @@ class _Performance:
         self.pond.catch_up()
         if step.table is not None and isinstance(statement, Fetch):
             self._compare_changes(step, step.table, result.changes, expected.changes)
-        elif isinstance(statement, Show | Describe | Explain):
+        elif isinstance(statement, Show | ShowCreate | Describe | Explain):
             if self.variation == AS_WRITTEN and not self.alone:
                 self._look(step, result)  # with decoys and other options it would say more
         elif step.table is not None:

@@ -17,7 +17,7 @@ Each line at the left edge begins a step; steps happen in order. Indented lines 
 | --- | --- |
 | a CQL statement, ended by `;` | it is executed |
 | … with a table below it | its answer (a query asked once, INVOKE, SHOW, DESCRIBE) is the table |
-| EXPLAIN … with lines below it | it says these lines, indented like this |
+| EXPLAIN, SHOW CREATE … with lines below it | it says these lines, indented like this |
 | … with `error CODE: words` below it | it fails with the code, and says the words; a line of `^` |
 | | under one of its lines is the place the error marks |
 | `feed s:` `feed s (a, b):` | rows arrive on a stream, cut into epochs in any way |
@@ -137,7 +137,7 @@ class MalformedGolden(ValueError):
     """A golden file that cannot be read."""
 
 
-_EXPLAINS = re.compile(r"(?i)EXPLAIN\b")
+_EXPLAINS = re.compile(r"(?i)(EXPLAIN|SHOW CREATE)\b")
 _FEED = re.compile(r"(feed|epoch)\s+([\w$]+)\s*(?:\(([^)]*)\))?\s*:")
 _EXPECT = re.compile(
     r"expect\s+(\w+)"

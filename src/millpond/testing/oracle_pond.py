@@ -186,6 +186,12 @@ class OraclePond:
 
     def _execute(self, statement: statements.Statement) -> OracleResult:
         self.world.clock = self.clock()
+        if (
+            isinstance(statement, statements.Created)
+            and statement.if_not_exists
+            and self._is_there(statement.name)
+        ):
+            return OracleResult("create", statement.name)
         match statement:
             case statements.CreateStream():
                 self._create_stream(statement)
@@ -397,6 +403,10 @@ class OraclePond:
         for following in (*derived, *followed):
             if following.reads(statement.name):
                 following.take_back(final)
+
+    def _is_there(self, name: str) -> bool:
+        held = (self.queries, self.views, self.world.streams, self.world.relations)
+        return any(name.lower() in names for names in held)
 
     def _drop(self, statement: statements.Drop) -> None:
         kinds: dict[str, dict[str, Any]] = {

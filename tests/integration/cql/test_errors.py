@@ -68,7 +68,7 @@ STATEMENTS = [
     # definitions
     ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY, SUMMARY or SINK"),
     ("CQL-103", "CREATE «OR» REPLACE STREAM s (a INT)", "OR REPLACE"),
-    ("CQL-103", "CREATE STREAM «IF» NOT EXISTS s (a INT)", "IF NOT EXISTS"),
+    ("CQL-103", "CREATE STREAM IF «EXISTS» s (a INT)", 'expected "("'),
     ("CQL-103", "CREATE STREAM «select» (a INT)", "expected the name of the new stream"),
     ("CQL-103", "CREATE STREAM s«»", 'expected "("'),
     ("CQL-103", "CREATE STREAM s («)»", "expected the name of a column"),
@@ -94,7 +94,8 @@ STATEMENTS = [
     ("CQL-103", "ALTER «RELATION» r SET (a = 1)", "expected QUERY"),
     ("CQL-103", "ALTER QUERY q SET «()»", "no option is set"),
     ("CQL-103", "DROP «TABLE» t", "expected QUERY, STREAM, RELATION, SUMMARY or SINK"),
-    ("CQL-103", "DROP QUERY «IF» EXISTS q", "IF EXISTS"),
+    ("CQL-103", "DROP QUERY q «RESTRICT»", 'unexpected "RESTRICT"'),
+    ("CQL-103", "SHOW CREATE «TABLE» t", "expected QUERY, STREAM, RELATION, SUMMARY or SINK"),
     # requests
     ("CQL-103", "INVOKE«»", "expected the name of a query, but the statement ends"),
     ("CQL-103", "INVOKE q AT «'2020-01-01'»", "expected TIMESTAMP"),

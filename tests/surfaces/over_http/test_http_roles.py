@@ -231,7 +231,10 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         ],
     ),
     "Alter": ("ALTER QUERY of_alice SET (comment = 'x')", ["ALTER QUERY of_bob SET (weight = 2)"]),
-    "Drop": ("DROP QUERY of_alice", ["DROP QUERY of_bob", "DROP QUERY of_nobody"]),
+    "Drop": (
+        "DROP QUERY of_alice",
+        ["DROP QUERY of_bob", "DROP QUERY of_nobody", "DROP QUERY IF EXISTS of_bob"],
+    ),
     "Insert": (
         "INSERT INTO planes VALUES ('N1', 'A320')",
         [
@@ -286,6 +289,10 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
     ),
     "Describe": ("DESCRIBE of_alice", ["DESCRIBE of_bob", "DESCRIBE payroll", "DESCRIBE paidd"]),
     "Show": ("SHOW STREAMS", []),
+    "ShowCreate": (
+        "SHOW CREATE QUERY of_alice",
+        ["SHOW CREATE QUERY of_bob", "SHOW CREATE QUERY of_nobody", "SHOW CREATE QUERY flights"],
+    ),
 }
 
 
@@ -343,6 +350,7 @@ def test_statements_that_only_an_admin_makes_though_others_of_their_kind_are_for
     for text in (
         "ALTER STREAM late SET (active = true)",
         "DROP SUMMARY by_number",
+        "SHOW CREATE STREAM flights",
         "DROP STREAM late",
         "DROP RELATION seen",
         "EXPLAIN SHARED of_alice",
@@ -350,6 +358,7 @@ def test_statements_that_only_an_admin_makes_though_others_of_their_kind_are_for
         "SHOW ENTITIES",
         "SHOW SINKS",
         "SHOW FUNCTIONS",
+        "DROP QUERY of_alice CASCADE",
     ):
         for role in ROLES:
             answer = callers[role].post("/v1/statements", json={"text": text})

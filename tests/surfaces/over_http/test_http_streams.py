@@ -163,6 +163,14 @@ def test_what_a_stream_cannot_be_told(http):
     assert http.patch("/v1/streams/none", json={"overload": "block"}).status_code == 404
 
 
+def test_clauses_of_a_stream_are_altered(http):
+    given = {"delay": "1 minute", "idle_after": "30 s", "retain": "9 rows", "ahead": "unbounded"}
+    assert http.patch("/v1/streams/flights", json=given).status_code == 200
+    described = http.get("/v1/streams").json()["streams"][0]
+    assert (described["delay_us"], described["idle_after_us"]) == (60_000_000, 30_000_000)
+    assert (described["retain_rows"], described["retain_us"]) == (9, None)
+
+
 def test_a_clock_is_set_back(http):
     headers = {"Content-Type": "application/x-ndjson"}
     stream = "CREATE STREAM far (ts TIMESTAMP, n INTEGER) TIMESTAMP BY ts AHEAD UNBOUNDED;"

@@ -19,7 +19,13 @@ from millpond.engine.eddy.routing import POLICIES
 from millpond.errors import MillpondError
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
-from millpond.service.queries.options import check_options, check_settings, check_sink_options
+from millpond.service.queries.options import (
+    check_altered_options,
+    check_input_options,
+    check_options,
+    check_settings,
+    check_sink_options,
+)
 
 
 def test_open_has_a_documented_parameter_for_every_setting() -> None:
@@ -131,6 +137,38 @@ REFUSED: dict[str, list[Any]] = {
     "tags": [7, [1], ["a,b"], "x" * 201, None],
     "comment": [True, "x" * 10_001],
 }
+
+
+#: Of the clauses that ALTER STREAM sets, as those of a sink's options below.
+OF_CLAUSES: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
+    "delay": (
+        [("0 s", "0 SECONDS"), (timedelta(minutes=1), "1 MINUTE")],
+        ["-1 s", 5, None, "never"],
+    ),
+    "idle_after": ([("Never", "never"), ("30 s", "30 SECONDS")], ["0 s", 30, "unbounded"]),
+    "ahead": ([("UNBOUNDED", "unbounded"), ("1 day", "1 DAY")], ["never", 1]),
+    "retain": (
+        [
+            ("Everything", "everything"),
+            ("07 ROWS", "7 rows"),
+            ("1 row", "1 rows"),
+            ("48 h", "2 DAYS"),
+        ],
+        ["0 rows", "-1 rows", "0 s", 7, "rows", "1.5 rows", "9" * 19 + " rows", None],
+    ),
+}
+
+
+def test_the_clauses_that_alter_stream_sets() -> None:
+    assert OF_CLAUSES.keys() == set(list_options(Scope.CLAUSE))
+    for name, (kept, refused) in OF_CLAUSES.items():
+        for given, expected in kept:
+            assert check_altered_options({name.upper(): given}) == {name: expected}
+        for given in refused:
+            with pytest.raises(MillpondError, match="CQL-214"):
+                check_altered_options({name: given})
+        with pytest.raises(MillpondError, match=r"(?s)CQL-214.*Write it as a clause"):
+            check_input_options({name: kept[0][0]})
 
 
 #: Of a sink's options: values as they are given and as they are kept, and values refused.

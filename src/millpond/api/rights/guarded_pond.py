@@ -33,7 +33,7 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, fill_registration, parts
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.results import FACTS_OF_ADMINS, Answer, IngestReceipt, StatementResult
 
 #: Statements that make queries, or have them followed: they are counted one at a time.
 _COUNTED = (statements.CreateQuery, statements.Fetch, statements.Alter)
@@ -96,6 +96,9 @@ class GuardedPond:
                 limit_rows(caller, len(result.answer.table))
             if isinstance(checked[0], statements.Show):
                 result = self._filter_shown(rights, checked[0], result)
+            if result.facts is not None and not caller.is_admin:
+                seen = {k: v for k, v in result.facts.items() if k not in FACTS_OF_ADMINS}
+                result = replace(result, facts=seen)
             yield result
 
     def register(self, cql: str, name: str | None = None, **options: Any) -> ServedHandle:

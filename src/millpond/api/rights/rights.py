@@ -52,6 +52,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.Explain: Role.READER,
     statements.Describe: Role.READER,
     statements.Show: Role.READER,
+    statements.ShowCreate: Role.READER,
 }
 
 #: What SHOW lists of all callers' work, unfiltered.
@@ -158,6 +159,9 @@ class Rights:
         if isinstance(statement, statements.CreateQuery):
             self.need(Role.WRITER, "CREATE QUERY")
             statement = replace(statement, options=self.own_options(statement.options))
+            found = self._names.find(statement.name)
+            if isinstance(found, QueryDef) and not self.owns(found):
+                statement = replace(statement, if_not_exists=False)  # the name is taken
         refuse_literal_secret(statement)
         if self.caller.is_admin:
             return statement
@@ -172,10 +176,18 @@ class Rights:
         match statement:
             case statements.Alter() | statements.Drop() if statement.kind != "query":
                 self.need(Role.ADMIN, f"a {statement.kind} is everybody's, and changing it")
+            case statements.ShowCreate() if statement.kind != "query":
+                self.need(Role.ADMIN, f"SHOW CREATE {statement.kind.upper()} shows its source")
+            case statements.Drop() if statement.cascade:
+                self.need(Role.ADMIN, "CASCADE drops what others have made")
+            case statements.Drop() if (
+                statement.if_exists and self._names.find(statement.name) is None
+            ):
+                pass
             case statements.Alter():
                 self.check_owner_option(statement.options)
                 self._check_own(statement.name, statement)
-            case statements.Drop() | statements.Invoke():
+            case statements.Drop() | statements.Invoke() | statements.ShowCreate():
                 self._check_own(statement.name, statement)
             case (
                 statements.Insert()

@@ -25,7 +25,6 @@ from millpond.api.limits import gunzip
 from millpond.api.surface import RowFormat, ServedPond
 from millpond.errors import MillpondError
 from millpond.service import json_values
-from millpond.service.queries.options import check_stream_options
 from millpond.service.room import LARGE
 
 #: The media types rows may come in.
@@ -119,11 +118,9 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         responses=describe_answer(shapes.Named) | describe_errors(404, *BODY, *WRITES),
     )
     def alter(stream: str, options: StreamOptions) -> Response:
-        """Sets what gives way when too much is pushed, `{"overload": "shed random"}`; or starts a
-        derived stream again that has stopped, `{"active": true}`.
+        """Sets clauses and options of a stream, `{"delay": "5 seconds", "retain": "2 days"}`; or
+        starts a derived stream again that has stopped, `{"active": true}`.
         """
-        if "overload" not in options:
-            check_stream_options(options)
         pond.alter_stream(stream, **options)
         return Response(json_values.dumps({"name": stream}), media_type=encode.JSON)
 

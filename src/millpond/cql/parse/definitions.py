@@ -24,7 +24,8 @@ from millpond.cql.tree.statements import (
 from millpond.errors import Span
 from millpond.model.time import END
 
-_DROPPABLE = ("QUERY", "STREAM", "RELATION", "SUMMARY", "SINK")
+#: The kinds of what statements create, and drop.
+CREATED = ("QUERY", "STREAM", "RELATION", "SUMMARY", "SINK")
 
 
 class DefinitionParser(SinkParser):
@@ -284,13 +285,25 @@ class DefinitionParser(SinkParser):
 
     def drop(self) -> Drop:
         """Read what follows DROP."""
-        for kind in _DROPPABLE:
+        kind = self.created_kind("DROP")
+        if_exists = self.accept("IF", "EXISTS")
+        name, span = self.name(f"a {kind}")
+        cascade = self.accept("CASCADE")
+        return Drop(
+            kind=kind,
+            name=name,
+            if_exists=if_exists,
+            cascade=cascade,
+            name_span=span,
+            **self.frame(),
+        )
+
+    def created_kind(self, behind: str) -> str:
+        """Read a kind of what statements create, which stands behind some words."""
+        for kind in CREATED:
             if self.accept(kind):
-                if self.sees("IF", "EXISTS"):
-                    raise self.fault("IF EXISTS is not part of CQL", hint="Name what is to go.")
-                name, span = self.name(f"a {kind.lower()}")
-                return Drop(kind=kind.lower(), name=name, name_span=span, **self.frame())
-        self.fail_expecting("QUERY, STREAM, RELATION, SUMMARY or SINK behind DROP")
+                return kind.lower()
+        self.fail_expecting(f"{', '.join(CREATED[:-1])} or {CREATED[-1]} behind {behind}")
 
 
 def _as_text(value: Any) -> str:

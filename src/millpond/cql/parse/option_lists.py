@@ -57,6 +57,8 @@ class OptionParser(QueryParser):
         if self._curr.token_type is TokenType.STRING:
             self._advance()
             return self._prev.text.lower()
+        if self.accept("IDLE", "AFTER"):
+            return "idle_after"
         key, _ = self.name("an option")
         while self.accept_symbol(TokenType.DOT):
             key += f".{self.name('an option')[0]}"

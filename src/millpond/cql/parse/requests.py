@@ -17,6 +17,7 @@ from millpond.cql.tree.statements import (
     Fetch,
     Invoke,
     Show,
+    ShowCreate,
     Statement,
 )
 
@@ -166,7 +167,11 @@ class StatementParser(RowStatementParser):
             )
         return Explain(level=level, name=name, name_span=span, **self.frame())
 
-    def _show(self) -> Show:
+    def _show(self) -> Show | ShowCreate:
+        if self.accept("CREATE"):
+            kind = self.created_kind("SHOW CREATE")
+            name, span = self.name(f"a {kind}")
+            return ShowCreate(kind=kind, name=name, name_span=span, **self.frame())
         for word in SHOWN:
             if self.accept(word):
                 return Show(what=word.lower(), **self.frame())

@@ -26,11 +26,10 @@ class SummaryParser(ColumnParser):
         return {"text": self.sql, "offset": self.offset}
 
     def new_name(self, what: str) -> dict[str, Any]:
-        """Read the name of what is created."""
-        if self.sees("IF", "NOT", "EXISTS"):
-            raise self.fault("IF NOT EXISTS is not part of CQL", hint="Name what is to be created.")
+        """Read `[IF NOT EXISTS] name`: the name of what is created."""
+        unless = self.accept("IF", "NOT", "EXISTS")
         name, span = self.name(what)
-        return {"name": name, "name_span": span}
+        return {"name": name, "name_span": span, "if_not_exists": unless}
 
     def create_summary(self) -> CreateSummary:
         """Read what follows CREATE SUMMARY."""

@@ -23,6 +23,7 @@ from millpond.cql.tree.statements import (
     AlterConstraint,
     AlterSystem,
     Ask,
+    Created,
     CreateDerived,
     CreateQuery,
     CreateRelation,
@@ -39,6 +40,7 @@ from millpond.cql.tree.statements import (
     Invoke,
     ResetClock,
     Show,
+    ShowCreate,
     SourceClause,
     Statement,
     Update,
@@ -138,7 +140,7 @@ def _print(statement: Statement) -> str:
 @_print.register
 def _(statement: CreateStream) -> str:
     parts = [_columns(statement.columns), *map(print_constraint, statement.constraints)]
-    text = f"CREATE STREAM {print_name(statement.name)} ({', '.join(parts)})"
+    text = f"CREATE STREAM {_new_name(statement)} ({', '.join(parts)})"
     text += _timestamps(statement)
     if statement.retain is not None:
         text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
@@ -154,13 +156,13 @@ def _(statement: CreateRelation) -> str:
     columns = _columns(statement.columns)
     if statement.primary_key:
         columns += f", PRIMARY KEY ({_names(statement.primary_key)})"
-    text = f"CREATE {retroactive}RELATION {print_name(statement.name)} ({columns})"
+    text = f"CREATE {retroactive}RELATION {_new_name(statement)} ({columns})"
     return text + _timestamps(statement) + _source(statement.source)
 
 
 @_print.register
 def _(statement: CreateDerived) -> str:
-    kind, name = statement.kind.upper(), print_name(statement.name)
+    kind, name = statement.kind.upper(), _new_name(statement)
     columns = f" ({_names(statement.columns)})" if statement.columns else ""
     return f"CREATE {kind} {name}{columns} AS {print_query(statement.query)}"
 
@@ -168,13 +170,13 @@ def _(statement: CreateDerived) -> str:
 @_print.register
 def _(statement: CreateQuery) -> str:
     options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
-    name = print_name(statement.name)
+    name = _new_name(statement)
     return f"CREATE QUERY {name}{options} AS {print_query(statement.query)}"
 
 
 @_print.register
 def _(statement: CreateSummary) -> str:
-    name, stream = print_name(statement.name), print_name(statement.stream)
+    name, stream = _new_name(statement), print_name(statement.stream)
     text = f"CREATE SUMMARY {name} ON {stream} ({print_name(statement.attribute)})"
     text += f" WITH GRANULARITY INTERVAL {duration_text(statement.granularity)}"
     text += f" AND COLLAPSE ({statement.rate}, {statement.depth}) USING {statement.kind.upper()}"
@@ -190,7 +192,7 @@ def _(statement: CreateSink) -> str:
     else:
         selected = f"QUERIES OF OWNER {_string(statement.owner or '')}"
     format_name, options = print_name(statement.format), _options(statement.options, " ")
-    name = print_name(statement.name)
+    name = _new_name(statement)
     key = f" KEY ({_names(statement.key)})" if statement.key else ""
     return f"CREATE SINK {name} USING {format_name} {options} FROM {selected}{key}"
 
@@ -241,7 +243,8 @@ def _(statement: AlterSystem) -> str:
 
 @_print.register
 def _(statement: Drop) -> str:
-    return f"DROP {statement.kind.upper()} {print_name(statement.name)}"
+    name = f"{'IF EXISTS ' * statement.if_exists}{print_name(statement.name)}"
+    return f"DROP {statement.kind.upper()} {name}{' CASCADE' * statement.cascade}"
 
 
 @_print.register
@@ -287,8 +290,17 @@ def _(statement: Show) -> str:
 
 
 @_print.register
+def _(statement: ShowCreate) -> str:
+    return f"SHOW CREATE {statement.kind.upper()} {print_name(statement.name)}"
+
+
+@_print.register
 def _(statement: Describe) -> str:
     return f"DESCRIBE {print_name(statement.name)}"
+
+
+def _new_name(statement: Created) -> str:
+    return f"{'IF NOT EXISTS ' * statement.if_not_exists}{print_name(statement.name)}"
 
 
 def _columns(columns: tuple[Any, ...]) -> str:

@@ -83,6 +83,7 @@ class CreateStream(Statement):
     retain_rows: int | None = None
     source: SourceClause | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    if_not_exists: bool = False
     constraints: tuple[Constraint, ...] = ()
 
 
@@ -98,6 +99,7 @@ class CreateRelation(Statement):
     idle_after: int | None = None
     ahead: int | None = None
     source: SourceClause | None = None
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +133,8 @@ class CreateDerived(Statement):
         """The text of its query as written."""
         return super().query_text
 
+    if_not_exists: bool = False
+
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSummary(Statement):
@@ -156,6 +160,7 @@ class CreateSummary(Statement):
     memory: int | None = None
     stream_span: Span | None = None
     attribute_span: Span | None = None
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +178,7 @@ class CreateSink(Statement):
     owner: str | None = None
     key: tuple[str, ...] = ()
     query_name_span: Span | None = None
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +186,28 @@ class CreateQuery(Statement):
     name: str
     query: exp.Expression
     options: dict[str, Any] = field(default_factory=dict)
+    if_not_exists: bool = False
+
+
+#: What creates something that has a name.
+Created = CreateStream | CreateRelation | CreateDerived | CreateSummary | CreateSink | CreateQuery
+
+
+def kind_of(statement: Created) -> str:
+    """The kind of what a statement creates, as `Drop` names it."""
+    match statement:
+        case CreateDerived():
+            return statement.kind
+        case CreateStream():
+            return "stream"
+        case CreateRelation():
+            return "relation"
+        case CreateSummary():
+            return "summary"
+        case CreateSink():
+            return "sink"
+        case CreateQuery():
+            return "query"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +271,15 @@ class AlterSystem(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Drop(Statement):
-    """`DROP kind name`; `kind` is 'query', 'stream', 'relation', …"""
+    """`DROP kind [IF EXISTS] name [CASCADE]`; `kind` is 'query', 'stream', 'relation', …
+
+    With `cascade`, all that reads it goes with it.
+    """
 
     kind: str
     name: str
+    if_exists: bool = False
+    cascade: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,6 +331,14 @@ class Show(Statement):
     """`SHOW what`; `what` is 'streams', 'relations', 'queries', 'functions', …, in lower case."""
 
     what: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowCreate(Statement):
+    """`SHOW CREATE kind name`; `kind` is as that of `Drop`."""
+
+    kind: str
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)

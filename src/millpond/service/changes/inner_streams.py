@@ -30,6 +30,7 @@ from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration import Registrar
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.version import Version
 
 _T = TypeVar("_T")
 
@@ -121,15 +122,31 @@ class InnerStreams:
         self._advancer.wake()
         self._advancer.catch_up([stream], _CATCH_UP_SECONDS)
 
-    def _find_retain(self, bound: BoundQuery) -> int | None:
-        """Find how long a stream's elements are kept: as long as those it is computed from."""
+    def _find_retain(self, bound: BoundQuery, altered: StreamDef | None = None) -> int | None:
+        """Find how long a stream's elements are kept: as long as those it is computed from.
+
+        `altered` is a stream as it is going to be.
+        """
         version = self._log.version
         lengths = [
-            base.retain
+            altered.retain if altered is not None and base.id == altered.id else base.retain
             for leaf in bound.streams
             for base in find_sources(self._derivations, version, stream_of(version, leaf))
         ]
         return max((n for n in lengths if n is not None), default=None) if all(lengths) else None
+
+    def find_retained_otherwise(self, version: Version, altered: StreamDef) -> list[StreamDef]:
+        """Find the streams whose elements are kept for another time once a stream is altered."""
+        if altered.retain == version.streams[altered.id].retain:
+            return []
+        found = []
+        for stream in version.named_streams():
+            if stream.name.startswith(PREFIX) and stream.derived is not None:
+                bound = self._registrar.bind(stream.derived.text)
+                retain = self._find_retain(bound, altered)
+                if retain != stream.retain:
+                    found.append(replace(stream, retain=retain))
+        return found
 
 
 def selects_from_streams(bound: BoundQuery) -> bool:

@@ -55,32 +55,15 @@ class SummaryDefinitions:
         return found
 
     def drop(self, statement: Drop) -> None:
-        """Drop a summary that no standing query asks.
-
-        Raises:
-            MillpondError: CQL-201, POND-401.
-        """
+        """Drop a summary that nothing asks. Raises CQL-201."""
         definition = self.find(statement.name)
-        users = self._users_of(definition)
-        if users:
-            raise statement.error(
-                "POND-401",
-                f'summary "{definition.name}" is in use',
-                detail=f"Queries ask it: {', '.join(users[:5])}{' …' if len(users) > 5 else ''}.",
-                hint="DROP them first.",
-            )
         try:
             self._log.commit(EpochChange(kind="drop summary", drop_summaries=[definition]))
         except StaleChange as error:
             raise MillpondError("CQL-201", f'no summary "{definition.name}" any more') from error
         self._states.forget(definition)
 
-    def of_stream(self, stream_id: int) -> list[str]:
-        """The names of a stream's summaries."""
-        every = self._log.version.summaries.values()
-        return sorted(f"{s.name} (summary)" for s in every if s.stream_id == stream_id)
-
-    def _users_of(self, definition: SummaryDef) -> list[str]:
+    def users_of(self, definition: SummaryDef) -> list[str]:
         """The standing queries, derived streams and relations that ask a summary.
 
         Only those with its name in their text are bound.

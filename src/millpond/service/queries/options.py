@@ -135,32 +135,41 @@ def check_stream_options(
 
 def check_input_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
     """The options of a stream that is not derived, as they are kept. Raises CQL-214."""
-    return _check_all("stream option", Scope.INPUT, options, statement)
+    return _check_all("stream option", (Scope.INPUT,), options, statement)
+
+
+def check_altered_options(
+    options: Mapping[str, Any], statement: str | None = None
+) -> dict[str, Any]:
+    """The options and clauses of a stream that ALTER STREAM sets, as kept. Raises CQL-214."""
+    return _check_all("stream option", (Scope.INPUT, Scope.CLAUSE), options, statement)
 
 
 def check_system_settings(
     settings: Mapping[str, Any], statement: str | None = None
 ) -> dict[str, Any]:
     """The settings of ALTER SYSTEM, as they are kept. Raises CQL-214."""
-    return _check_all("setting of the system", Scope.SYSTEM, settings, statement)
+    return _check_all("setting of the system", (Scope.SYSTEM,), settings, statement)
 
 
 def check_sink_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
     """The options of a sink, as they are kept. Raises CQL-214."""
-    return _check_all("sink option", Scope.SINK, options, statement)
+    return _check_all("sink option", (Scope.SINK,), options, statement)
 
 
-def _hint_at_source(option: str) -> str | None:
-    """Say where the options of a source stand, for one that other systems write in WITH."""
+def _hint_at_clause(option: str) -> str | None:
+    """Say where a clause, or an option of a source, stands that somebody writes in WITH."""
+    if option in list_options(Scope.CLAUSE):
+        return f"Write it as a clause: {option.upper().replace('_', ' ')} ..."
     if option in ("connector", "format") or option.startswith(("kafka", "value_", "key_", "topic")):
         return "Write what is read behind USING: USING kafka OPTIONS (subscribe 'topic', ...)."
     return None
 
 
 def _check_all(
-    kind: str, scope: Scope, given: Mapping[str, Any], statement: str | None
+    kind: str, scopes: tuple[Scope, ...], given: Mapping[str, Any], statement: str | None
 ) -> dict[str, Any]:
-    names = list_options(scope)
+    names = [name for scope in scopes for name in list_options(scope)]
     checked: dict[str, Any] = {}
     for key, value in given.items():
         name = key.lower()
@@ -169,7 +178,7 @@ def _check_all(
                 "CQL-214",
                 f'no {kind} "{key}"',
                 detail=f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}.",
-                hint=_hint_at_source(name) or did_you_mean(name, names) or "Remove it.",
+                hint=_hint_at_clause(name) or did_you_mean(name, names) or "Remove it.",
                 text=statement,
                 span=_place(key, statement),
             )

@@ -19,7 +19,9 @@ from millpond.catalog.objects import (
     QueryDef,
     RelationDef,
     StreamDef,
+    SummaryDef,
 )
+from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError, Span
 from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery
@@ -159,11 +161,17 @@ class Registrar:
         """
         self.unregister_many([definition])
 
-    def unregister_many(self, definitions: Sequence[QueryDef]) -> None:
-        """Drop queries in one epoch: all of them, or none.
+    def unregister_many(
+        self,
+        definitions: Sequence[QueryDef],
+        tables: Sequence[StreamDef | RelationDef] = (),
+        summaries: Sequence[SummaryDef] = (),
+        sinks: Sequence[SinkDef] = (),
+    ) -> None:
+        """Drop queries, and what goes with them, in one epoch: all of it, or nothing.
 
         Raises:
-            MillpondError: CQL-201 when one was dropped meanwhile.
+            MillpondError: CQL-201 when a query was dropped meanwhile.
         """
         with self.lock:
             ids = [self._current_definition(definition).id for definition in definitions]
@@ -173,8 +181,14 @@ class Registrar:
             def change(now: Version) -> EpochChange:
                 logs = [log for id in ids if (log := now.change_log(id)) is not None]
                 empty = find_left_shared_logs(now, logs)
-                drop = [*ids, *(log.id for log in logs), *empty]
-                return EpochChange(kind="unregister", drop=drop, drop_slots=unused)
+                drop = [*ids, *(log.id for log in logs), *empty, *(t.id for t in tables)]
+                return EpochChange(
+                    kind="unregister" if ids else "drop",
+                    drop=drop,
+                    drop_slots=unused,
+                    drop_summaries=summaries,
+                    drop_sinks=sinks,
+                )
 
             self._log.commit(change)
             self._stems.disuse(used)

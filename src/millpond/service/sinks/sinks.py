@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,6 +170,23 @@ class Sinks:
             current = self.find(statement.name)
             self._end(current.id)
             self._log.commit(EpochChange(kind="drop sink", drop_sinks=[current]))
+
+    @contextmanager
+    def ending(self, dropped: Sequence[SinkDef]) -> Iterator[list[SinkDef]]:
+        """End the threads of sinks while a block drops the sinks; give the sinks as they are then.
+
+        If the block fails, the sinks deliver again.
+        """
+        with self._lock:
+            for sink in dropped:
+                self._end(sink.id)
+            current = [self.find(sink.name) for sink in dropped]
+            try:
+                yield current
+            except BaseException:
+                for sink in current:
+                    self._begin(sink)
+                raise
 
     def find(self, name: str) -> SinkDef:
         """The sink of a name. Raises CQL-201."""

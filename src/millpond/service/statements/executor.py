@@ -5,13 +5,16 @@ docs/spec/statements.md says what each statement does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDef, fold_name
+from millpond.catalog.sink_def import SinkDef
+from millpond.cql.print.printer import print_name, print_statement
 from millpond.cql.tree import statements
-from millpond.cql.tree.statements import Statement
+from millpond.cql.tree.statements import Created, Statement, kind_of
 from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.notes import find_notes, find_silences
@@ -27,18 +30,17 @@ from millpond.service.definitions.declarations import (
     stream_definition,
     timestamp_column,
 )
+from millpond.service.definitions.show_create import is_stated_so, restate
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.prepared import check_answerable, stream_of
+from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
-from millpond.service.statements.insert_and_heartbeat import (
-    RowStatements,
-    find_table,
-    unknown_name_error,
-)
-from millpond.service.statements.show import show, tabulate
+from millpond.service.statements.describe import describe
+from millpond.service.statements.drop import Dependents, Droppable, drop_with, find_dependents
+from millpond.service.statements.insert_and_heartbeat import RowStatements, unknown_name_error
+from millpond.service.statements.show import show
 
 _D = TypeVar("_D", StreamDef, RelationDef)
 
@@ -67,10 +69,45 @@ class Executor:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
             dispatch = partial(self._dispatch, statement)
-            return self._components.inner_streams.make_for(dispatch)
+            execute = partial(self._unless_needless, statement, dispatch)
+            return self._components.inner_streams.make_for(execute)
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
+
+    def _unless_needless(
+        self, statement: Statement, dispatch: Callable[[], StatementResult]
+    ) -> StatementResult:
+        """Execute a statement, but for IF NOT EXISTS and IF EXISTS where nothing is to be done."""
+        if isinstance(statement, Created) and statement.if_not_exists:
+            return self._create_unless_there(statement, dispatch)
+        if (
+            isinstance(statement, statements.Drop)
+            and statement.if_exists
+            and self._look_up(statement.kind, statement.name) is None
+        ):
+            return report(f"drop {statement.kind}", statement.name, "is not there")
+        return dispatch()
+
+    def _create_unless_there(
+        self, statement: Created, create: Callable[[], StatementResult]
+    ) -> StatementResult:
+        """Create what a statement says unless there is one; note where that one is another."""
+        kind = kind_of(statement)
+        if (found := self._look_up(kind, statement.name)) is None:
+            try:
+                return create()
+            except MillpondError as error:
+                # Somebody may have created it meanwhile.
+                found = self._look_up(kind, statement.name)
+                if error.code != "CQL-208" or found is None:
+                    raise
+        other = (
+            ""
+            if is_stated_so(statement, found, self._records_of(found))
+            else ", and otherwise: see SHOW CREATE"
+        )
+        return report(f"create {kind}", found.name, f"is there already{other}")
 
     def _dispatch(self, statement: Statement) -> StatementResult:
         match statement:
@@ -104,9 +141,6 @@ class Executor:
             case statements.Alter(kind="sink"):
                 sink = self._components.sinks.alter(statement, self._policy)
                 return report("alter sink", sink.name, "altered")
-            case statements.Drop(kind="sink"):
-                self._components.sinks.drop(statement)
-                return report("drop sink", statement.name, "dropped")
             case statements.Alter(kind="stream") if declared := self._input(statement.name):
                 self._components.alter_stream(declared, statement.options, statement.text)
                 return report("alter stream", declared.name, "altered")
@@ -140,7 +174,11 @@ class Executor:
                     "show", table=show(self._components, self._entities, statement)
                 )
             case statements.Describe():
-                return self._describe(statement)
+                return describe(self._components, statement)
+            case statements.ShowCreate():
+                shown = self._find(statement)
+                text = f"{print_statement(restate(shown, self._records_of(shown)))};"
+                return StatementResult("show create", statement.name, text=text)
             case statements.Fetch():
                 return self._fetch(statement)
             case statements.CreateDerived():
@@ -248,44 +286,26 @@ class Executor:
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         components = self._components
-        kind = statement.kind
+        kind = f"drop {statement.kind}"
         # Otherwise a query could be registered meanwhile and lose the stream or relation it reads.
         with components.definitions, components.registrar.lock:
-            if kind == "query":
-                if isinstance(components.log.version.find(statement.name), StreamDef | RelationDef):
-                    raise _other_kind_error(statement)
-                components.registrar.unregister(self._query(statement.name, statement))
-                return report("drop query", statement.name, "dropped")
-            if kind == "summary":
-                components.summaries.drop(statement)
-                return report("drop summary", statement.name, "dropped")
-            wanted = StreamDef if kind == "stream" else RelationDef
-            found = components.log.version.find(statement.name)
-            if found is None:
-                raise unknown_name_error(components.log.version, statement.name, statement)
-            if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
-                raise _other_kind_error(statement)
-            self._refuse_in_use(found, statement)
-            components.sources.drop(found)
-        return report(f"drop {kind}", statement.name, "dropped")
-
-    def _refuse_in_use(self, found: StreamDef | RelationDef, statement: statements.Drop) -> None:
-        components = self._components
-        users = components.registrar.users_of(found)
-        if records := components.sources.records_of(found):
-            readers = components.registrar.users_of(records)
-            users += [u for u in readers if u not in (*users, found.name)]
-        users += components.summaries.of_stream(found.id)
-        if not users:
-            return
-        named = ", ".join(users[:5]) + (" …" if len(users) > 5 else "")
-        raise statement.error(
-            "POND-401",
-            f'{statement.kind} "{found.name}" is in use',
-            detail=f"{count_text(len(users), 'definition')} "
-            f"{'reads' if len(users) == 1 else 'read'} it: {named}.",
-            hint="DROP them first.",
-        )
+            found = self._find(statement)
+            dependents = find_dependents(components, found)
+            if statement.cascade and dependents.found:
+                drop_with(components, dependents)
+                return report(kind, found.name, f"dropped, with {dependents.describe()}")
+            match found:
+                case QueryDef():
+                    components.registrar.unregister(found)
+                case SinkDef():
+                    components.sinks.drop(statement)
+                case _ if dependents.found:
+                    raise _in_use_error(statement, dependents)
+                case SummaryDef():
+                    components.summaries.drop(statement)
+                case _:
+                    components.sources.drop(found)
+        return report(kind, statement.name, "dropped")
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -299,30 +319,66 @@ class Executor:
         name = found.name if isinstance(found, QueryDef) else statement.name
         return StatementResult("explain", name, text=text)
 
-    def _describe(self, statement: statements.Describe) -> StatementResult:
-        found = self._components.log.version.find(statement.name)
-        if isinstance(found, QueryDef):
-            bound = self._components.registrar.bind_or_suspend(found)
-            if bound is None:
-                registrar = self._components.registrar
-                check_answerable(registrar.find(found.name))
-                return self._describe(statement)  # it was dropped, or goes on again
-            schema = bound.output
-        else:
-            schema = find_table(self._components.log.version, statement.name, statement).schema
-        table = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])
-        return StatementResult("describe", statement.name, table=table)
-
     # -- names ---------------------------------------------------------------------------------
+
+    def _look_up(self, kind: str, name: str) -> Droppable | None:
+        """The object of a kind and a name, if there is one."""
+        version = self._components.log.version
+        if kind == "summary":
+            return version.summaries.get(fold_name(name))
+        if kind == "sink":
+            return version.sinks.get(fold_name(name))
+        found = version.find(name)
+        wanted = {"stream": StreamDef, "relation": RelationDef, "query": QueryDef}[kind]
+        return found if isinstance(found, wanted) else None
+
+    def _records_of(self, found: Droppable) -> StreamDef | None:
+        """The stream of the records that a relation is fed by."""
+        return (
+            self._components.sources.records_of(found) if isinstance(found, RelationDef) else None
+        )
+
+    def _find(self, statement: statements.Drop | statements.ShowCreate) -> Droppable:
+        """The object that a statement names. Raises CQL-201, CQL-216."""
+        components = self._components
+        version = components.log.version
+        if statement.kind == "summary":
+            return components.summaries.find(statement.name)
+        if statement.kind == "sink":
+            return components.sinks.find(statement.name)
+        found = version.find(statement.name)
+        if statement.kind == "query":
+            if isinstance(found, StreamDef | RelationDef):
+                raise _other_kind_error(statement)
+            return self._query(statement.name, statement)
+        if found is None:
+            raise unknown_name_error(version, statement.name, statement)
+        wanted = StreamDef if statement.kind == "stream" else RelationDef
+        if not isinstance(found, wanted) or (isinstance(found, StreamDef) and found.is_pseudo):
+            raise _other_kind_error(statement)
+        return found
 
     def _query(self, name: str, statement: Statement) -> QueryDef:
         return self._components.registrar.find(name, statement.text, statement.name_span)
 
 
-def _other_kind_error(statement: statements.Drop) -> MillpondError:
-    """Make the error of dropping a name that another kind of object has."""
+def _in_use_error(statement: statements.Drop, dependents: Dependents) -> MillpondError:
+    count = len(dependents.named)
+    return statement.error(
+        "POND-401",
+        f'{statement.kind} "{dependents.root.name}" is in use',
+        detail=f"{count_text(count, 'definition')} {'reads' if count == 1 else 'read'} it: "
+        f"{dependents.describe()}.",
+        hint="DROP them first, or all of them together: "
+        f"DROP {statement.kind.upper()} {print_name(dependents.root.name)} CASCADE.",
+    )
+
+
+def _other_kind_error(statement: statements.Drop | statements.ShowCreate) -> MillpondError:
+    """Make the error of a name that another kind of object has."""
+    verb = "DROP" if isinstance(statement, statements.Drop) else "SHOW CREATE"
     return statement.error(
         "CQL-216",
         f'"{statement.name}" is not a {statement.kind}',
-        hint="DROP STREAM, DROP RELATION and DROP QUERY each drop their own kind.",
+        hint=f"{verb} STREAM, {verb} RELATION and {verb} QUERY are each of their own kind.",
     )

@@ -1,0 +1,124 @@
+"""ALTER STREAM … SET: changes the clauses and options of a stream that is not derived.
+
+A heartbeat never goes back. With another DELAY or IDLE AFTER the stream's heartbeat could be
+computed as an earlier one, so the epoch that alters the stream also holds how far the heartbeat has
+come. Pushes are judged by the stream as it is, so the epoch is made while none waits. What is kept,
+and what gives way when too much waits, is altered at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from millpond.catalog.objects import StreamDef
+from millpond.cql.parse.durations import parse_duration
+from millpond.engine.admission import heartbeat
+from millpond.errors import MillpondError
+from millpond.model.time import END
+from millpond.service.changes.inner_streams import InnerStreams
+from millpond.service.definitions.declarations import sourced_overload_error
+from millpond.service.ingest.intake import Intake
+from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
+from millpond.service.queries.options import check_altered_options
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import Version
+
+#: How long to wait for the pushes that were taken before, in seconds.
+_WAIT_SECONDS = 60.0
+#: The clauses that are about the timestamps in a column.
+_OF_TIMESTAMPS = ("delay", "idle_after", "ahead")
+
+
+class StreamAlterations:
+    """Alters streams that are not derived. The caller holds the lock of the definitions."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        intake: Intake,
+        sequencer: Sequencer,
+        inner_streams: InnerStreams,
+        clock: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._intake = intake
+        self._sequencer = sequencer
+        self._inner_streams = inner_streams
+        self._clock = clock
+
+    def alter(
+        self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None
+    ) -> StreamDef:
+        """Change clauses and options of a stream, in one epoch.
+
+        Raises:
+            MillpondError: CQL-214, an option or its value; CQL-301, what a stream with a source
+                does not have; CQL-201, it was dropped meanwhile; POND-405, pushes still wait.
+        """
+        checked = check_altered_options(options, statement)
+        if "overload" in checked and stream.source is not None:
+            raise sourced_overload_error(stream.name, statement or stream.text)
+        if stream.timestamp_by is None:
+            for name in checked:
+                if name in _OF_TIMESTAMPS:
+                    raise MillpondError(
+                        "CQL-214",
+                        f'stream "{stream.name}" has no TIMESTAMP BY, and so no {name}',
+                        detail="An element's timestamp is its arrival: none is late or ahead.",
+                        hint="Leave it out.",
+                        text=statement,
+                    )
+        clauses = _read_clauses(checked)
+        is_timing = bool(checked.keys() & set(_OF_TIMESTAMPS))
+
+        def change(version: Version) -> EpochChange:
+            before = version.streams.get(stream.id)
+            if before is None:
+                raise StaleChange(f'stream "{stream.name}" is not there any more')
+            altered = replace(before, **clauses)
+            clock = version.clock(stream.id)
+            progress, now = progress_of(clock), max(self._clock(), clock.arrived_at or 0)
+            clocks = {}
+            reached = heartbeat.current_heartbeat(progress, before, now)
+            if is_timing and reached > progress.heartbeat:
+                held = heartbeat.after_heartbeat(progress, before, progress.heartbeat, now)
+                clocks[stream.id] = with_progress(clock, held)
+            inner = self._inner_streams.find_retained_otherwise(version, altered)
+            return EpochChange(kind="alter", replace=[altered, *inner], clocks=clocks)
+
+        with ExitStack() as locks:
+            if is_timing:
+                locks.enter_context(self._intake.hold(stream, _WAIT_SECONDS))
+                locks.enter_context(self._sequencer.stream_lock(source_key(stream)))
+            try:
+                version = self._log.commit(change)
+            except StaleChange as error:
+                raise MillpondError("CQL-201", f'no stream "{stream.name}" any more') from error
+            if is_timing:
+                self._intake.forget_progress(stream.id)
+        return version.streams[stream.id]
+
+
+def _read_clauses(checked: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a stream's definition that options set."""
+    fields: dict[str, Any] = {}
+    for name, value in checked.items():
+        match name:
+            case "overload":
+                fields["overload"] = value
+            case "delay":
+                fields["delay"] = parse_duration(value)
+            case "idle_after":
+                fields["idle_after"] = None if value == "never" else parse_duration(value)
+            case "ahead":
+                fields["ahead"] = END if value == "unbounded" else parse_duration(value)
+            case "retain":
+                rows = int(value.split()[0]) if value.endswith(" rows") else None
+                plain = rows is None and value != "everything"
+                fields["retain"] = parse_duration(value) if plain else None
+                fields["retain_rows"] = rows
+    return fields

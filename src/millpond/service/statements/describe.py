@@ -1,0 +1,111 @@
+"""DESCRIBE: the columns of an object, and what else is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.cql.parse.durations import duration_text
+from millpond.cql.print.printer import print_constraint
+from millpond.cql.tree.statements import Describe
+from millpond.model.time import END, format_instant
+from millpond.planner.resolve.inner_streams import PREFIX
+from millpond.service.components import Components
+from millpond.service.queries.options import given_options
+from millpond.service.queries.prepared import check_answerable
+from millpond.service.results import StatementResult
+from millpond.service.statements.insert_and_heartbeat import find_table
+from millpond.service.statements.show import tabulate
+
+
+def describe(components: Components, statement: Describe) -> StatementResult:
+    """Describe a stream, a relation or a query. Raises CQL-201, POND-402."""
+    found = components.log.version.find(statement.name)
+    if isinstance(found, QueryDef):
+        registrar = components.registrar
+        while (bound := registrar.bind_or_suspend(found)) is None:
+            found = registrar.find(found.name)
+            check_answerable(found)  # else it was dropped, or goes on again
+        schema = bound.output
+        facts = _describe_query(components, found)
+    else:
+        table = find_table(components.log.version, statement.name, statement)
+        schema = table.schema
+        facts = (
+            _describe_stream(components, table)
+            if isinstance(table, StreamDef)
+            else _describe_relation(components, table)
+        )
+    columns = tabulate(["column", "type"], [(f.name, f.declared) for f in schema.fields])
+    return StatementResult("describe", statement.name, table=columns, facts=dict(facts))
+
+
+def _describe_query(components: Components, query: QueryDef) -> Iterator[tuple[str, str]]:
+    yield "kind", "query"
+    yield "query", query.text
+    for name, value in given_options(query.options).items():
+        yield name, ", ".join(value) if isinstance(value, list | tuple) else str(value)
+    if query.suspended is not None:
+        yield "suspended", query.suspended
+    yield "registered at", format_instant(query.registered_at)
+    followed = components.log.version.change_log(query.id) is not None
+    yield "changes", "computed" if followed else "not asked for yet"
+    if sinks := [s.name for s in components.log.version.sinks.values() if s.query_id == query.id]:
+        yield "sinks", ", ".join(sinks)
+
+
+def _describe_stream(components: Components, stream: StreamDef) -> Iterator[tuple[str, str]]:
+    if stream.is_pseudo:
+        yield "kind", "stream that comes with another" if stream.id >= 0 else "stream of the pond"
+        return
+    yield "kind", "derived stream" if stream.derived is not None else "stream"
+    if stream.derived is not None:
+        yield "query", stream.derived.text
+    else:
+        yield "timestamps", stream.timestamp_by or "arrival"
+    if stream.timestamp_by is not None:
+        yield "delay", _length(stream.delay) if stream.delay else "none"
+        idle = stream.idle_after
+        yield "idle after", "never" if idle is None else _length(idle)
+    if stream.ahead is not None:
+        yield "ahead", "unbounded" if stream.ahead >= END else _length(stream.ahead)
+    if stream.retain_rows is not None:
+        yield "retain", f"{stream.retain_rows} rows"
+    else:
+        yield "retain", "everything" if stream.retain is None else _length(stream.retain)
+    if stream.derived is None:
+        yield "source", stream.source.format if stream.source is not None else "statements"
+        yield "overload", stream.overload
+    if stream.constraints:
+        yield "constraints", ", ".join(map(print_constraint, stream.constraints))
+    yield from _describe_readers(components, stream)
+
+
+def _describe_relation(components: Components, relation: RelationDef) -> Iterator[tuple[str, str]]:
+    records = components.sources.records_of(relation)
+    derived = relation.view is not None and records is None
+    yield "kind", "derived relation" if derived else "relation"
+    if relation.primary_key:
+        yield "primary key", ", ".join(relation.primary_key)
+    if relation.non_retroactive:
+        yield "updates", "non retroactive"
+    if derived:
+        yield "query", relation.view or ""
+    elif records is not None:
+        yield "source", f"changes of {records.name}"
+    else:
+        yield "source", relation.source.format if relation.source is not None else "statements"
+    yield from _describe_readers(components, relation)
+
+
+def _length(length: int) -> str:
+    return duration_text(length).lower()
+
+
+def _describe_readers(
+    components: Components, read: StreamDef | RelationDef
+) -> Iterator[tuple[str, str]]:
+    names = [n for n in components.registrar.users_of(read) if not n.startswith(PREFIX)]
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    if names:
+        yield "read by", ", ".join(names[:20]) + more
