@@ -147,8 +147,10 @@ class RegionProber:
         worth = np.empty(0)
         if any(look.known for look in self._looks):
             worth = read_worth(tables[0][key])[sides[0][1]]
-        # What a query looks at that comes with this piece; of one that has no pairs, nothing.
-        there = every if found else regions["query"]
+        # An aggregate is told of all that it looked at, also of nothing; other queries of results.
+        there = query
+        if self._looks[0].kind == "aggregate":
+            there = every if found else regions["query"]
         for number in np.unique(there).tolist():
             own_rows = slice(bounds[number], bounds[number + 1])
             parts = tuple(
@@ -232,6 +234,8 @@ def read_worth(column: pa.ChunkedArray) -> Estimates:
 
 def join_found(parts: Sequence[Found]) -> Found:
     """What the turns of one step found, in their order."""
+    if len(parts) == 1:
+        return parts[0]
     tables = [pa.concat_tables(some) for some in zip(*(p.tables for p in parts), strict=True)]
     return Found(
         tuple(tables),
