@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from millpond.cql.tree.constraints import Constraint
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
@@ -96,6 +97,8 @@ class StreamDef:
     overload: str = "block"
     #: How often its clock was set back: its elements' numbers mean others from then on.
     resets: int = 0
+    #: What its elements usually satisfy, for joins and groupings to need less memory.
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def sheds(self) -> bool:
@@ -147,6 +150,7 @@ class StreamDef:
             source=None,
             kind=kind,
             derived=None,
+            constraints=(),
         )
 
 

@@ -23,6 +23,7 @@ READ_I64 = types.Array(types.int64, 1, "C", readonly=True)
 READ_U64 = types.Array(types.uint64, 1, "C", readonly=True)
 READ_F64 = types.Array(types.float64, 1, "C", readonly=True)
 #: Arrays a function writes.
+U8 = types.Array(types.uint8, 1, "C")
 I32 = types.Array(types.int32, 1, "C")
 U32 = types.Array(types.uint32, 1, "C")
 I64 = types.Array(types.int64, 1, "C")

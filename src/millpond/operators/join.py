@@ -10,7 +10,8 @@ the row it deletes. (Update patterns, 2.1 and 2.2; symmetric probing with build 
 CACQ, 2.4.)
 
 Each side keeps its rows in a table by key. Rows that have expired are skipped while probing and
-dropped lazily.
+dropped lazily. Rows that nobody should need, because the inputs' streams have constraints, are
+released (`structures/releases.py`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ from millpond.operators.protocol.cost_model import (
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.purging import Purging
+from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.join_side import Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.release_rules import find_rules
+from millpond.operators.structures.releases import Releases
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +122,12 @@ class Join(Node):
     def _estimate_match(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
         return estimate_key_match(left, self.left_keys, right, self.right_keys)
 
+    def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
+        if self.nulls_match:
+            return ()
+        sides, keys = (self.left, self.right), (self.left_keys, self.right_keys)
+        return find_rules(sides, keys, constraints)
+
     def operator(self) -> Operator:
         return Joining(self)
 
@@ -136,6 +146,20 @@ class Joining:
         self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
         self._left, self._right = Side(node.left.schema), Side(node.right.schema)
         self.purging = Purging()
+        self._nodes = node.left, node.right
+        #: What constraints release; None as long as no constraint ever held.
+        self._releases: Releases | None = None
+
+    def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
+        if rules and self._releases is None:
+            self._releases = Releases(self._nodes, (self._left_keys, self._right_keys))
+        if self._releases is not None:
+            self._releases.set_rules(rules)
+
+    def list_release_figures(self) -> list[ReleaseFigures]:
+        if self._releases is None:
+            return []
+        return self._releases.list_figures((self._left, self._right))
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         if not len(inputs[0]) and not len(inputs[1]):
@@ -143,6 +167,14 @@ class Joining:
             return Delta.empty(self._schema)
         left, left_numbers = self._number_rows(inputs[0], self._left_keys)
         right, right_numbers = self._number_rows(inputs[1], self._right_keys)
+        if self._releases is not None:
+            self._releases.begin_step(
+                (left, right),
+                (left_numbers, right_numbers),
+                (self._left, self._right),
+                self._keys,
+                scalars,
+            )
         parts = []
         if len(left) and len(self._right):
             probing, held = self._right.probe(left, left_numbers)
@@ -214,7 +246,15 @@ class Joining:
 
     def _compact(self, upto: int) -> None:
         keys = self._keys if self._left_keys else None
-        compact_both(self._left, self._right, keys, upto, self.purging)
+        sides, releases = (self._left, self._right), self._releases
+        if releases is None:
+            compact_both(*sides, keys, upto, self.purging)
+            return
+        moved = compact_both(
+            *sides, keys, upto, self.purging, lambda due: releases.release(sides, upto, due)
+        )
+        if moved is not None:
+            releases.renumber(*moved)
 
     def size(self) -> int:
         return len(self._left) + len(self._right)

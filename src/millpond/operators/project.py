@@ -40,6 +40,10 @@ class Project(Unary):
     def identity(self) -> tuple[Any, ...]:
         return self.expressions
 
+    def trace_column(self, place: int) -> int | None:
+        expression = self.expressions[place]
+        return expression if isinstance(expression, int) else None
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         columns = (given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.expressions)

@@ -42,6 +42,9 @@ class Sample(Unary):
     def identity(self) -> tuple[Any, ...]:
         return (self.seed, self.percent, self.sequence)
 
+    def trace_column(self, place: int) -> int | None:
+        return place
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         return replace(given, arrivals=given.arrivals * self.percent / 100)

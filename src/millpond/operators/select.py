@@ -42,6 +42,9 @@ class Select(Unary):
     def identity(self) -> tuple[Any, ...]:
         return tuple(sorted(set(self.predicates)))
 
+    def trace_column(self, place: int) -> int | None:
+        return place
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         if self.input.feed is not None and self.input.feed[0] == "stream":

@@ -94,6 +94,9 @@ class TimeWindow(Unary):
     def reach(self, at: int) -> int | None:
         return interval(self.window, at)[0]
 
+    def trace_column(self, place: int) -> int | None:
+        return place if self.keep is None else self.keep[place]
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         at, until = lifetimes(self.window, np.zeros(1, np.int64))

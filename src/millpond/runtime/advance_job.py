@@ -10,6 +10,7 @@ import pyarrow as pa
 from millpond.engine.eddy.routing import Account
 from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
+from millpond.operators.protocol.releasing import Constraints, ReleaseFigures
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.shared_log_task import LoggedChanges, LogMembers
@@ -94,6 +95,7 @@ class AdvanceJob:
         streams: Per stream, the segments with elements from `since` on up to `upto`.
         relations: The relations, by name.
         sinks: The derivations.
+        constraints: By stream, its constraints; streams without any are left out.
     """
 
     store: str
@@ -107,6 +109,7 @@ class AdvanceJob:
     streams: Mapping[str, tuple[SegmentFile, ...]]
     relations: Mapping[str, RelationInput]
     sinks: tuple[Sink, ...]
+    constraints: Constraints = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ class AdvanceResult:
             instant that is done, without changes where there is no answer yet.
         unchanged: Of the queries with a budget, those of which nothing else waits than before.
         logged: For each shared log: the changes of its members.
+        releases: By node key, what constraints of streams released.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -130,4 +134,5 @@ class AdvanceResult:
     reached: Mapping[int, int] = field(default_factory=dict)
     unchanged: frozenset[int] = frozenset()
     logged: Mapping[int, LoggedChanges] = field(default_factory=dict)
+    releases: Mapping[str, list[ReleaseFigures]] = field(default_factory=dict)
     unwritten: MillpondError | None = None

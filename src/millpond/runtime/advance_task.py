@@ -44,6 +44,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     try:
         held = take_dataflow(job)
         held.flow.purge(_purge_intervals(job))
+        held.flow.constrain(job.constraints)
         deltas = held.advance(job, job.upto, job.now)
     except Exception as error:
         reason = to_millpond_error(error)
@@ -93,7 +94,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
-    return AdvanceResult(tuple(built), failures, reached, logged=shared)
+    releases = held.flow.list_release_figures()
+    return AdvanceResult(tuple(built), failures, reached, logged=shared, releases=releases)
 
 
 def _look(job: AdvanceJob) -> AdvanceResult:

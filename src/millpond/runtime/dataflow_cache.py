@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ class CachedDataflow:
         for name, columns in flow.relations.items():
             feeds[name] = _updates(job, name, columns, (after, self.epoch), (upto, epoch))
         self.epoch = epoch
-        return flow.advance(feeds, upto)
+        return flow.advance(feeds, upto, partial(_read_back, job, flow.needs))
 
 
 class _DataflowCache:
@@ -187,9 +188,22 @@ def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
 def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
     """Make a dataflow at the job's position, fed with everything that still matters there."""
     made = CachedDataflow(Dataflow(*plans, since=job.position), -1)
+    made.flow.constrain(job.constraints)
     if job.position > made.flow.position:
         made.advance(job, job.position, job.epoch)
     return made
+
+
+def _read_back(
+    job: AdvanceJob, needs: Mapping[str, Sequence[str]], stream: str, upto: int
+) -> Iterator[pa.Table]:
+    """Read the elements up to an instant that still matter, segment by segment."""
+    for file in job.streams[stream]:
+        if file.min_ts <= upto:
+            one = replace(job, streams={stream: (file,)})
+            table = _elements(one, stream, needs[stream], BEGINNING - 1, upto)
+            if table.num_rows:
+                yield table
 
 
 def _elements(

@@ -20,6 +20,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
+from millpond.cql.tree.statements import AlterConstraint
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -36,6 +37,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.alter_stream import StreamAlterations
+from millpond.service.definitions.constraints import alter_constraints
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
@@ -337,6 +339,14 @@ class Components:
         with self.definitions:
             altered = self.alterations.alter(stream, options, statement)
         self.events.definitions_changed()
+        return altered
+
+    def alter_constraints(self, statement: AlterConstraint, stream: StreamDef) -> StreamDef:
+        """Add a constraint to a stream, or drop one. Raises as `alter_constraints`."""
+        with self.definitions:
+            altered = alter_constraints(statement, stream, self.log.version)
+            self.log.commit(EpochChange(kind="alter", replace=[altered]))
+        self.derivations.plan_anew(stream.id)
         return altered
 
     def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:

@@ -23,6 +23,7 @@ from millpond.catalog.objects import (
     SummaryFile,
 )
 from millpond.catalog.sink_def import SinkDef
+from millpond.cql.tree.constraints import Constraint
 from millpond.model.schema import Schema
 
 #: The kind of the row of the table `definition` that has the pond's settings.
@@ -161,6 +162,8 @@ def definition_row(
             }
             if definition.sheds:
                 body["overload"] = definition.overload
+            if definition.constraints:
+                body["constraints"] = [c.to_json() for c in definition.constraints]
             if definition.resets:
                 body["resets"] = definition.resets
             if definition.derived is not None:
@@ -213,6 +216,7 @@ def definition_of(
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":
         body["derived"] = Derived(**body["derived"]) if body.get("derived") else None
+        body["constraints"] = tuple(map(Constraint.from_json, body.get("constraints", ())))
         return StreamDef(id=id, **body)
     body["primary_key"] = tuple(body["primary_key"])
     return RelationDef(id=id, **body)

@@ -37,6 +37,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateSummary: Role.ADMIN,
     statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
+    statements.AlterConstraint: Role.ADMIN,
     statements.ResetClock: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
     statements.Alter: Role.WRITER,
@@ -55,7 +56,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
 }
 
 #: What SHOW lists of all callers' work, unfiltered.
-_SHOWN_TO_ADMINS = ("entities", "functions", "sinks")
+_SHOWN_TO_ADMINS = ("entities", "functions", "sinks", "constraints")
 #: The levels of EXPLAIN that name other queries.
 _LEVELS_OF_ADMINS = (Level.SHARED, Level.RUNTIME)
 

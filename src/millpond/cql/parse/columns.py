@@ -8,8 +8,9 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.check_shape import check_scalar
-from millpond.cql.parse.option_lists import OptionParser
+from millpond.cql.parse.constraints import ConstraintParser
 from millpond.cql.parse.other_dialects import type_error
+from millpond.cql.tree.constraints import Constraint
 from millpond.cql.tree.statements import ColumnDef
 from millpond.errors import Span
 
@@ -21,12 +22,13 @@ _MORE_TYPE_WORDS = (
 )
 
 
-class ColumnParser(OptionParser):
+class ColumnParser(ConstraintParser):
     """Reads declared columns."""
 
     def columns(
         self, kind: str
-    ) -> tuple[tuple[ColumnDef, ...], tuple[tuple[str, ...], Span] | None]:
+    ) -> tuple[tuple[ColumnDef, ...], tuple[tuple[str, ...], Span] | None, tuple[Constraint, ...]]:
+        """Read the columns in parentheses; the primary key and its place; the constraints."""
         self.expect_symbol(
             TokenType.L_PAREN,
             "(",
@@ -35,11 +37,14 @@ class ColumnParser(OptionParser):
         )
         columns: list[ColumnDef] = []
         keys: tuple[tuple[str, ...], Span] | None = None
+        constraints: list[Constraint] = []
         while True:
             start = self.here()
             if self._primary_key():
                 found = self._key_columns(), self.since(start)
                 keys = self._only_key(keys, found)
+            elif kind == "stream" and self.sees_constraint():
+                constraints.append(self.constraint())
             else:
                 columns.append(self._column())
                 key_start = self.here()
@@ -54,7 +59,7 @@ class ColumnParser(OptionParser):
         if not columns:
             raise self.fault("no column is declared", hint="Write (column TYPE, ...).")
         self._advance()
-        return tuple(columns), keys
+        return tuple(columns), keys, tuple(constraints)
 
     def _primary_key(self) -> bool:
         return self.accept("PRIMARY KEY") or self.accept("PRIMARY", "KEY")

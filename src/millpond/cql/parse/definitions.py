@@ -10,6 +10,7 @@ from millpond.cql.parse.sinks import SinkParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
     Alter,
+    AlterConstraint,
     AlterSystem,
     CreateDerived,
     CreateQuery,
@@ -133,7 +134,7 @@ class DefinitionParser(SinkParser):
         columns_named = self._column_names()
         if self.accept("AS"):
             return self._create_derived("stream", {**named, **columns_named})
-        columns, keys = self.columns("stream")
+        columns, keys, constraints = self.columns("stream")
         if keys is not None:
             raise self.fault(
                 "a stream has no primary key",
@@ -158,7 +159,9 @@ class DefinitionParser(SinkParser):
                     "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING, WITH or the end of the"
                     " statement"
                 )
-        return CreateStream(columns=columns, **clauses, **named, **self.frame())
+        return CreateStream(
+            columns=columns, constraints=constraints, **clauses, **named, **self.frame()
+        )
 
     def _timestamp_by(self, clauses: dict[str, Any]) -> bool:
         if not self.sees("TIMESTAMP"):
@@ -223,7 +226,7 @@ class DefinitionParser(SinkParser):
                 )
             self._advance()
             return self._create_derived("relation", {**named, **columns_named})
-        columns, keys = self.columns("relation")
+        columns, keys, _ = self.columns("relation")
         clauses: dict[str, Any] = {}
         while not self.at_end():
             if self._timestamp_by(clauses):
@@ -267,7 +270,7 @@ class DefinitionParser(SinkParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter | AlterSystem | ResetClock:
+    def alter(self) -> Alter | AlterConstraint | AlterSystem | ResetClock:
         """Read what follows ALTER."""
         if self.accept("SYSTEM"):
             self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
@@ -281,6 +284,13 @@ class DefinitionParser(SinkParser):
             self.expect("TO", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
             self.expect("TIMESTAMP", hint="Write TO TIMESTAMP 'YYYY-MM-DD HH:MM:SS'.")
             return ResetClock(name=name, to=self.timestamp(), name_span=span, **self.frame())
+        if kind == "stream" and self.accept("ADD"):
+            add = self.constraint()
+            return AlterConstraint(name=name, add=add, name_span=span, **self.frame())
+        if kind == "stream" and self.accept("DROP"):
+            self.expect("CONSTRAINT", hint="Write ALTER STREAM name DROP CONSTRAINT name.")
+            drop, _ = self.name("a constraint")
+            return AlterConstraint(name=name, drop=drop, name_span=span, **self.frame())
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         options = self._some_options()
         return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())

@@ -40,7 +40,16 @@ FIRST_WORDS = (
     "SHOW",
     "DESCRIBE",
 )
-SHOWN = ("STREAMS", "RELATIONS", "QUERIES", "SUMMARIES", "SINKS", "ENTITIES", "FUNCTIONS")
+SHOWN = (
+    "STREAMS",
+    "RELATIONS",
+    "QUERIES",
+    "SUMMARIES",
+    "SINKS",
+    "ENTITIES",
+    "FUNCTIONS",
+    "CONSTRAINTS",
+)
 
 
 class StatementParser(RowStatementParser):

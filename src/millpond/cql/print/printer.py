@@ -17,8 +17,10 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
+from millpond.cql.tree.constraints import FOREIGN_KEY, UNIQUE, Constraint
 from millpond.cql.tree.statements import (
     Alter,
+    AlterConstraint,
     AlterSystem,
     Ask,
     Created,
@@ -48,7 +50,14 @@ from millpond.model.duckdb_words import quote_name
 from millpond.model.secret_options import name_of_secret
 from millpond.model.time import END, format_instant
 
-__all__ = ["meaning", "print_name", "print_query", "print_statement"]
+__all__ = [
+    "meaning",
+    "print_constraint",
+    "print_constraint_form",
+    "print_name",
+    "print_query",
+    "print_statement",
+]
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 #: Words that are no names, or that might be read together with the next word.
@@ -100,6 +109,29 @@ def print_name(name: str) -> str:
     return quote_name(name)
 
 
+def print_constraint(constraint: Constraint) -> str:
+    """Print a constraint as CREATE STREAM declares it.
+
+    >>> print_constraint(Constraint("c", "clustered", ("a",), rows=5))
+    'CONSTRAINT c CLUSTERED BY (a) WITHIN 5 ROWS'
+    """
+    return f"CONSTRAINT {print_name(constraint.name)} {print_constraint_form(constraint)}"
+
+
+def print_constraint_form(constraint: Constraint) -> str:
+    """Print a constraint without its name."""
+    columns = f"({_names(constraint.columns)})"
+    if constraint.kind == UNIQUE:
+        return f"UNIQUE {columns}"
+    if constraint.time is not None:
+        within = f" WITHIN INTERVAL {duration_text(constraint.time)}"
+    else:
+        within = f" WITHIN {constraint.rows} ROWS"
+    if constraint.kind == FOREIGN_KEY:
+        return f"FOREIGN KEY {columns} REFERENCES {print_name(constraint.references or '')}{within}"
+    return f"{constraint.kind.upper()} BY {columns}{within}"
+
+
 @singledispatch
 def _print(statement: Statement) -> str:
     raise TypeError(f"not a statement: {statement!r}")
@@ -107,7 +139,8 @@ def _print(statement: Statement) -> str:
 
 @_print.register
 def _(statement: CreateStream) -> str:
-    text = f"CREATE STREAM {_new_name(statement)} ({_columns(statement.columns)})"
+    parts = [_columns(statement.columns), *map(print_constraint, statement.constraints)]
+    text = f"CREATE STREAM {_new_name(statement)} ({', '.join(parts)})"
     text += _timestamps(statement)
     if statement.retain is not None:
         text += f" RETAIN INTERVAL {duration_text(statement.retain)}"
@@ -188,6 +221,14 @@ def _(statement: Ask) -> str:
 def _(statement: Alter) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
     return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+
+
+@_print.register
+def _(statement: AlterConstraint) -> str:
+    head = f"ALTER STREAM {print_name(statement.name)}"
+    if statement.add is not None:
+        return f"{head} ADD {print_constraint(statement.add)}"
+    return f"{head} DROP CONSTRAINT {print_name(statement.drop or '')}"
 
 
 @_print.register

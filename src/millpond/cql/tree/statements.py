@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from millpond.cql.tree.constraints import Constraint
 from millpond.errors import MillpondError, Span
 from millpond.model.budget import Budget
 
@@ -83,6 +84,7 @@ class CreateStream(Statement):
     source: SourceClause | None = None
     options: dict[str, Any] = field(default_factory=dict)
     if_not_exists: bool = False
+    constraints: tuple[Constraint, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +246,15 @@ class Alter(Statement):
     kind: str
     name: str
     options: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConstraint(Statement):
+    """`ALTER STREAM name ADD constraint`, or `ALTER STREAM name DROP CONSTRAINT drop`."""
+
+    name: str
+    add: Constraint | None = None
+    drop: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,8 @@ the same time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -33,7 +34,15 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.operators.group_by import Grouping
 from millpond.operators.protocol.delta import Delta, with_nulls
-from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Stateless
+from millpond.operators.protocol.node import (
+    Node,
+    Operator,
+    Purger,
+    Releaser,
+    Scalars,
+    Stateless,
+)
+from millpond.operators.protocol.releasing import Constraints, ReleaseFigures
 from millpond.operators.source import TIMESTAMP
 from millpond.planner.dataflow.plan import (
     Plan,
@@ -77,6 +86,8 @@ class Dataflow:
         self._nodes: list[Node] = []
         #: By node, the places of its columns that other nodes read.
         self._reads: dict[str, Set[int]] = {}
+        #: By stream, the constraints by which operators release rows.
+        self._constraints: Constraints = {}
         #: Nodes below a node that asks when rows came: their rows must keep the instant they came.
         self._timed: set[str] = set()
         self._operators: dict[str, Operator] = {}
@@ -108,7 +119,12 @@ class Dataflow:
         """Return the operator of the node with this key."""
         return self._operators[key]
 
-    def advance(self, feeds: Mapping[str, pa.Table], upto: int) -> dict[str, pa.Table]:
+    def advance(
+        self,
+        feeds: Mapping[str, pa.Table],
+        upto: int,
+        history: Callable[[str, int], Iterable[pa.Table]] | None = None,
+    ) -> dict[str, pa.Table]:
         """Compute every plan's net changes after `position`, up to `upto`, in canonical order.
 
         Args:
@@ -116,8 +132,12 @@ class Dataflow:
                 `__seq`), with the columns of `needs`; by relation, its changes (`__at`, `__sign`)
                 in the same instants. A stream or relation without changes may be left out.
             upto: The instant; below every heartbeat, so that no more elements come before it.
+            history: Reads back, by a stream's name and an instant, the elements up to the instant
+                that matter after it, as `feeds` has them, in any number of tables; needed if there
+                are constraints.
         """
-        scalars = DuckDBScalars()
+        recall = None if history is None else partial(self._recall, history)
+        scalars = DuckDBScalars(recall)
         since = min(self._since.values(), default=BEGINNING - 1)
         first = max(since, BEGINNING)
         deltas: dict[str, Delta] = {}
@@ -196,7 +216,22 @@ class Dataflow:
         operator = _start_operator(node)
         if node.is_stateless:
             cast(Stateless, operator).needed = self._reads[node.key]
+        self._tell_constraints(node, operator)
         return operator
+
+    def _recall(
+        self, history: Callable[[str, int], Iterable[pa.Table]], node: Node
+    ) -> Iterator[Delta]:
+        """Compute again what a node gave up to the position, from the kept elements."""
+        chain = list(list_in_order([node]))
+        source = chain[0]
+        assert source.feed is not None
+        for table in history(source.feed[1], self.position):
+            delta = _read_feed(source, {source.feed[1]: table}, self._reads[source.key])
+            scalars = DuckDBScalars()
+            for step in chain[1:]:
+                delta = self._start(step).advance([delta], self.position, scalars)
+            yield delta
 
     def _read_inputs(
         self,
@@ -243,6 +278,31 @@ class Dataflow:
             if not isinstance(operator, _Unstartable):
                 cast(Purger, operator).purging.set_intervals(some)
 
+    def constrain(self, constraints: Constraints) -> None:
+        """Set the constraints of streams by which operators release rows from now on.
+
+        Args:
+            constraints: By the name of each stream that has some, its constraints.
+        """
+        given = {name: tuple(some) for name, some in constraints.items() if some}
+        if given != self._constraints:
+            self._constraints = given
+            for node in self._nodes:
+                self._tell_constraints(node, self._operators[node.key])
+
+    def _tell_constraints(self, node: Node, operator: Operator) -> None:
+        if isinstance(operator, Releaser):
+            operator.set_release_rules(node.find_release_rules(self._constraints))
+
+    def list_release_figures(self) -> dict[str, list[ReleaseFigures]]:
+        """List what constraints released, by node key."""
+        found = {
+            key: operator.list_release_figures()
+            for key, operator in self._operators.items()
+            if isinstance(operator, Releaser)
+        }
+        return {key: figures for key, figures in found.items() if figures}
+
     def attach(self, other: Dataflow) -> None:
         """Take over another dataflow's plans; of nodes that both have, keep this one's.
 
@@ -283,6 +343,7 @@ class Dataflow:
         for node in self._nodes:
             if node.is_stateless:
                 cast(Stateless, self._operators[node.key]).needed = self._reads[node.key]
+            self._tell_constraints(node, self._operators[node.key])
         self._timed = _find_timed(self._nodes)
         self._tell_purging()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import duckdb
 import numpy as np
@@ -20,6 +20,8 @@ from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Node
 
 #: The part of DuckDB's message that names a column by its place, which the query's author did not.
 _OF_A_PLACE = re.compile(r" when casting from source column c\d+\b")
@@ -31,8 +33,10 @@ _SECONDS = 60.0
 class DuckDBScalars:
     """`operators.node.Scalars`, on this thread's connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, recall: Callable[[Node], Iterable[Delta]] | None = None) -> None:
+        """`recall` computes again the earlier rows of a node; None where nothing is released."""
         self.since: int = BEGINNING - 1
+        self._recall = recall
         self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
@@ -86,6 +90,11 @@ class DuckDBScalars:
         finally:
             connection.unregister("edge_rows")
         return [column.combine_chunks() for column in answer.columns]
+
+    def recall(self, node: Node) -> Iterable[Delta]:
+        if self._recall is None:
+            raise AssertionError("nothing can be read back here, so nothing may be released")
+        return self._recall(node)
 
     def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         return self._residual.evaluate(sql, tables)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from millpond.operators.protocol import cost_model
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.purging import Purging
+from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 
 
 class Scalars(Protocol):
@@ -64,6 +65,20 @@ class Scalars(Protocol):
         """
         ...
 
+    def recall(self, node: Node) -> Iterable[Delta]:
+        """Compute again the rows of a node that came in earlier steps, from the kept elements.
+
+        Args:
+            node: A node that only selects, samples, windows and projects a stream's elements.
+
+        Returns:
+            The rows that may still be alive, in deltas that are in no order.
+
+        Raises:
+            MillpondError: as the node's operators; STORE-6xx if elements cannot be read.
+        """
+        ...
+
 
 class Operator(Protocol):
     """Runs a node: keeps its state and advances it step by step.
@@ -94,6 +109,19 @@ class Purger(Operator, Protocol):
     """An operator that purges expired rows lazily; its readers' plans say how often."""
 
     purging: Purging
+
+
+@runtime_checkable
+class Releaser(Protocol):
+    """An operator that releases rows which nobody should need, by constraints of streams."""
+
+    def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
+        """Release by these rules from now on."""
+        ...
+
+    def list_release_figures(self) -> list[ReleaseFigures]:
+        """List what each of the rules did."""
+        ...
 
 
 class Stateless(Operator, Protocol):
@@ -214,6 +242,14 @@ class Node(ABC):
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         """The columns of each input that it needs to compute some of its own; by default all."""
         return tuple(frozenset(range(len(i.schema))) for i in self.inputs)
+
+    def trace_column(self, place: int) -> int | None:
+        """The place of its input's column that it passes on unchanged at a place; None if none."""
+        return None
+
+    def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
+        """Find the rules by which its operator, then a `Releaser`, may release rows."""
+        return ()
 
     @property
     def is_window(self) -> bool:

@@ -7,13 +7,15 @@ like rows until then, so they are also added up when they are half of all rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.model.time import END
-from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore, grow_array
@@ -111,6 +113,13 @@ class Side:
         _probe(*arguments, probing, held, True)
         return probing, held
 
+    def holds(self, numbers: Ints) -> Bools:
+        """Whether there are rows with each of some keys, by their numbers."""
+        found = np.zeros(len(numbers), bool)
+        known = numbers < len(self._head)
+        found[known] = self._head[numbers[known]] >= 0
+        return found
+
     def is_worth_compacting(self, upto: int, due: bool, by_share: bool) -> bool:
         """Whether it is time to purge expired rows, or to add up negative tuples.
 
@@ -158,10 +167,16 @@ class Side:
             self.weight = self.weight.copy()
             self.weight[first] = sums
             alive &= chosen
-            self._negative = int((sums < 0).sum())
-        self.rows.keep(alive)
+        self.keep(alive)
+
+    def keep(self, chosen: Bools) -> None:
+        """Keep the chosen rows, forget the others."""
+        count = len(self.rows)
+        self.rows.keep(chosen)
         for name in ("_number", "at", "until", "weight", "tally"):
-            setattr(self, name, getattr(self, name)[:count][alive])
+            setattr(self, name, getattr(self, name)[:count][chosen])
+        if self._negative:
+            self._negative = int((self.weight < 0).sum())
         self._look_again()
         self._rechain()
 
@@ -181,8 +196,13 @@ class Side:
 
 
 def compact_both(
-    left: Side, right: Side, keys: KeyNumbers | None, upto: int, purging: Purging
-) -> None:
+    left: Side,
+    right: Side,
+    keys: KeyNumbers | None,
+    upto: int,
+    purging: Purging,
+    release: Callable[[bool], bool] | None = None,
+) -> tuple[Ints, int] | None:
     """Compact the sides where that is worth its cost, then drop the keys that neither side has.
 
     Args:
@@ -190,14 +210,22 @@ def compact_both(
         keys: The numbering of their keys; None where all rows have one key.
         upto: Rows that expired up to this instant can be purged.
         purging: When to purge.
+        release: Drops rows that are alive; is told whether an interval has passed, and returns
+            whether rows were dropped.
+
+    Returns:
+        If keys were dropped: each key's new number, -1 for a key that is gone; and how many are
+        left.
     """
     done, due = False, purging.is_due(upto)
+    if release is not None:
+        done = release(due)
     for side in (left, right):
         if side.is_worth_compacting(upto, due, purging.by_share):
             side.compact(upto)
             done = True
     if not done or keys is None:
-        return
+        return None
     alive = np.zeros(len(keys), bool)
     alive[left.numbers()] = True
     alive[right.numbers()] = True
@@ -206,3 +234,5 @@ def compact_both(
         moved = keys.compact(alive)
         for side in (left, right):
             side.renumber(moved, living)
+        return moved, living
+    return None

@@ -139,22 +139,26 @@ class Plan:
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
+        releases: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Explain the plan as `explained`, with the queries that share each node.
 
         Args:
             users: By a node's key, the names of the queries that share the node.
             purging: By a node's key, the intervals at which these queries want it to purge.
+            releases: By a node's key, what is said of constraints that release its rows.
         """
-        return "\n".join(_explain(self.root, 0, set(), users, purging or self.purging))
+        lines = _explain(self.root, 0, set(), users, purging or self.purging, releases)
+        return "\n".join(lines)
 
     def explain_estimates_among(
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
+        releases: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Explain the plan as `explain_among`, with each edge's estimate and each node's cost."""
-        among = (users, purging or self.purging)
+        among = (users, purging or self.purging, releases)
         return "\n".join(_explain(self.root, 0, set(), *among, self.estimates))
 
     @property
@@ -219,6 +223,7 @@ def _explain(
     shown: set[str],
     users: Mapping[str, Sequence[str]],
     purging: Mapping[str, Set[int | None]],
+    releases: Mapping[str, str] = MappingProxyType({}),
     expected: Mapping[str, NodeEstimate] = MappingProxyType({}),
 ) -> Iterator[str]:
     """List the lines of a node and the nodes below it; skip nodes that were shown before."""
@@ -232,11 +237,13 @@ def _explain(
     state = (
         f", state: {node.state}{_describe_purging(purging.get(node.key, ()))}" if node.state else ""
     )
+    if node.key in releases:
+        state += f", {releases[node.key]}"
     estimate = expected.get(node.key)
     about = f"  {_format_estimate(estimate)}" if estimate is not None else ""
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explain(below, depth + 1, shown, users, purging, expected)
+        yield from _explain(below, depth + 1, shown, users, purging, releases, expected)
 
 
 def _describe_purging(intervals: Collection[int | None]) -> str:

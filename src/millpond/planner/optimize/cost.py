@@ -37,6 +37,7 @@ from millpond.operators.protocol.cost_model import (
     estimate_wakeups,
 )
 from millpond.operators.protocol.node import Node
+from millpond.operators.protocol.releasing import Constraints
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import PARTITIONS
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
@@ -54,9 +55,11 @@ class PlanStatistics(StreamStatistics, Protocol):
         running: Keys of the nodes that run already; another query that reads them adds nothing to
             their work. So queries share nodes where they can, even if each query alone would get
             another plan.
+        constraints: The constraints of the streams, by their names.
     """
 
     running: Set[str]
+    constraints: Constraints
 
     def basis(self, stream: str) -> str:
         """Say what a stream's figures rest on, for EXPLAIN."""
@@ -191,7 +194,7 @@ class _Forms:
     def _compare(self, node: Node) -> tuple[_Form | None, _Form | None]:
         carrying: _Form | None = None
         explicit: _Form | None = None
-        for form in self._build(node):
+        for form in self._choose_releasing(list(self._build(node))):
             if not form.node.carries_expirations:
                 explicit = _choose_cheaper(explicit, form)
                 continue
@@ -200,6 +203,14 @@ class _Forms:
                 announced = Expire(form.node, partitions)
                 explicit = _choose_cheaper(explicit, self._estimate_form(announced, [form]))
         return carrying, explicit
+
+    def _choose_releasing(self, forms: list[_Form]) -> list[_Form]:
+        """Choose the forms whose rows constraints of streams release; all, if there are none.
+
+        They may take more work. Below them no `Expire` keeps the rows that they release.
+        """
+        known = self._known.constraints
+        return [f for f in forms if known and f.node.find_release_rules(known)] or forms
 
     def _build(self, node: Node) -> Iterator[_Form]:
         """Build the node over every combination of forms of its inputs that it can read."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from millpond.errors import MillpondError
 from millpond.operators.protocol.cost_model import UNKNOWN, ColumnEstimate, guess_selectivity
 from millpond.operators.protocol.node import Scalars
+from millpond.operators.protocol.releasing import Constraints
 from millpond.operators.source import SEQUENCE, TIMESTAMP
 
 
@@ -19,6 +21,7 @@ class GuessedStatistics:
 
     steps = 1.0
     running: Set[str] = frozenset()
+    constraints: Constraints = MappingProxyType({})
 
     def basis(self, stream: str) -> str:
         """Say what a stream's figures rest on, for EXPLAIN."""
@@ -66,9 +69,11 @@ class ObservedStatistics(GuessedStatistics):
         scalars: Scalars | None,
         steps: float = 1.0,
         running: Set[str] = frozenset(),
+        constraints: Constraints = MappingProxyType({}),
     ) -> None:
         self.steps = steps
         self.running = running
+        self.constraints = constraints
         self._samples, self._scalars = samples, scalars
         self._columns: dict[tuple[str, str], ColumnEstimate] = {}
         self._shares: dict[tuple[str, tuple[str, ...], tuple[str, ...]], float] = {}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.catalog.objects import RelationDef, StreamDef
+from millpond.cql.tree.constraints import Constraint
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,
@@ -108,6 +109,7 @@ class AdvanceJobs:
                 since[name] = None if at is None or before is None else min(at, before)
         streams: dict[str, tuple[SegmentFile, ...]] = {}
         relations: dict[str, RelationInput] = {}
+        constraints: dict[str, tuple[Constraint, ...]] = {}
         for item in members:
             for name, segments in sources(version, item.derivation):
                 low = since.get(name, position + 1)
@@ -117,6 +119,9 @@ class AdvanceJobs:
                     if s.min_ts <= first.upto
                     and (low is None or s.max_ts >= min(low, position + 1))
                 )
+                declared = version.find(name)
+                if isinstance(declared, StreamDef) and declared.constraints:
+                    constraints[name] = declared.constraints
             for name in item.derivation.plan.relations:
                 found = version.find(name)
                 assert isinstance(found, RelationDef)
@@ -135,6 +140,7 @@ class AdvanceJobs:
             streams,
             relations,
             sinks,
+            constraints,
         )
 
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:

@@ -120,6 +120,13 @@ class Derivations:
         keys = (node.key for node in derivation.plan.nodes())
         self._running[derivation.sharing_key].update(keys)
 
+    def plan_anew(self, stream_id: int) -> None:
+        """Plan the derivations that read a stream anew when they are next needed."""
+        with self._lock:
+            for derivation in list(self._planned_derivations.values()):
+                if stream_id in derivation.streams:
+                    self._forget(derivation.id)
+
     def _forget(self, stream_id: int) -> None:
         derivation = self._planned_derivations.pop(stream_id, None)
         if derivation is None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.catalog.objects import StreamDef
+from millpond.cql.tree.constraints import Constraint
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery
@@ -61,16 +62,19 @@ class StreamObserver:
             running: Keys of the nodes that run already.
         """
         looks: dict[str, _StreamSummary] = {}
+        constraints: dict[str, tuple[Constraint, ...]] = {}
         for leaf in bound.streams:
             stream = stream_of(version, leaf)
             look = self._summarize(version, stream)
             if look is not None:
                 looks[leaf.stream] = look
+            if stream.constraints:
+                constraints[leaf.stream] = stream.constraints
         steps = max((look.steps for look in looks.values()), default=ObservedStatistics.steps)
         samples = {name: look.sample for name, look in looks.items()}
         # A user's function is not called to find out how long a plan would take.
         scalars = None if bound.functions else DuckDBScalars()
-        return ObservedStatistics(samples, scalars, steps, running)
+        return ObservedStatistics(samples, scalars, steps, running, constraints)
 
     def _summarize(self, version: Version, stream: StreamDef) -> _StreamSummary | None:
         segments = [] if stream.is_pseudo else list(version.segments(stream.id))

@@ -35,6 +35,7 @@ from millpond.model.schema import (
 )
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.definitions.computed_columns import check_computed_columns
+from millpond.service.definitions.constraints import check_constraints
 from millpond.service.definitions.source_numbers import check_source_numbers
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
@@ -59,6 +60,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.text,
         ahead=statement.ahead,
         overload=_overload(statement),
+        constraints=check_constraints(statement, statement.constraints, schema, version),
     )
 
 

@@ -71,6 +71,7 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
             ahead=found.ahead,
             retain=found.retain,
             retain_rows=found.retain_rows,
+            constraints=found.constraints,
             options={"overload": overload} if overload else {},
         )
     if isinstance(stated, CreateRelation) and records is not None:

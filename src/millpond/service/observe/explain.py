@@ -25,6 +25,7 @@ from millpond.planner.dataflow.plan import (
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
 from millpond.service.changes.derivation import SharingKey
+from millpond.service.changes.release_accounts import describe_releases
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities
@@ -145,10 +146,30 @@ class Explainer:
         if level == Level.RUNTIME:
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
-            explained = plan.explain_estimates_among(shared, purging)
+            explained = plan.explain_estimates_among(shared, purging, self._releases(plan))
         else:
-            explained = plan.explain_among(shared, purging)
+            explained = plan.explain_among(shared, purging, self._releases(plan))
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
+
+    def _releases(self, plan: Plan) -> dict[str, str]:
+        """What is said of the constraints that release rows of a plan's nodes, by node key."""
+        version = self._components.log.version
+        constraints = {
+            name: stream.constraints
+            for name in plan.needs
+            if isinstance(stream := version.find(name), StreamDef) and stream.constraints
+        }
+        running = self._components.advancer.releases.by_node(version) if constraints else {}
+        found = {}
+        for node in plan.nodes() if constraints else ():
+            rules = node.find_release_rules(constraints)
+            figures = [f for f in running.get(node.key, ()) if f.rule in rules]
+            if figures:
+                found[node.key] = describe_releases(figures)
+            elif rules:
+                names = dict.fromkeys(f"{r.constraint.name} of {r.stream}" for r in rules)
+                found[node.key] = f"released by {', '.join(names)}"
+        return found
 
     def _plans(self, sharing_key: SharingKey) -> dict[str, Plan]:
         """The plans under one sharing key that compute changes now, by the names of their users."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.parse.durations import duration_text
+from millpond.cql.print.printer import print_constraint
 from millpond.cql.tree.statements import Describe
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX
@@ -74,6 +75,8 @@ def _describe_stream(components: Components, stream: StreamDef) -> Iterator[tupl
     if stream.derived is None:
         yield "source", stream.source.format if stream.source is not None else "statements"
         yield "overload", stream.overload
+    if stream.constraints:
+        yield "constraints", ", ".join(map(print_constraint, stream.constraints))
     yield from _describe_readers(components, stream)
 
 

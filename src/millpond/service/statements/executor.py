@@ -149,6 +149,8 @@ class Executor:
                 check_stream_options(statement.options, statement.text)
                 self._components.subscriptions.resume(stream)
                 return report("alter stream", stream.name, "goes on")
+            case statements.AlterConstraint():
+                return self._alter_constraint(statement)
             case statements.ResetClock():
                 return self._rows.reset_clock(statement)
             case statements.Alter():
@@ -200,6 +202,18 @@ class Executor:
             )
             components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
+
+    def _alter_constraint(self, statement: statements.AlterConstraint) -> StatementResult:
+        stream = self._input(statement.name)
+        if stream is None:
+            self._components.derivations.find(statement.name)
+            raise statement.error(
+                "CQL-216",
+                f'"{statement.name}" is no stream that was declared with its columns',
+                hint="Add constraints to the streams that it reads.",
+            )
+        self._components.alter_constraints(statement, stream)
+        return report("alter stream", stream.name, "altered")
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components

@@ -9,10 +9,14 @@ import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, RelationDef, SummaryDef
 from millpond.cql.parse.durations import duration_text
+from millpond.cql.print.printer import print_constraint_form
 from millpond.cql.tree.statements import Show
+from millpond.operators.protocol.releasing import ReleaseFigures
+from millpond.service.changes.release_accounts import sum_figures
 from millpond.service.components import Components
 from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_tables import Entities
+from millpond.state.version import Version
 
 
 def show(components: Components, entities: Entities, statement: Show) -> pa.Table:
@@ -37,6 +41,9 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
                 for e in entities.every()
             ]
             return tabulate(["id", "kind", "of", "figures", "settings"], rows)
+        case "constraints":
+            names = ["stream", "name", "constraint", "observed", "violations", "held", "without"]
+            return tabulate(names, _list_constraints(components, version))
         case "functions":
             functions = [
                 (
@@ -69,6 +76,31 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
             names = ["name", "of", "kind", "granularity", "collapse", "elements", "zones", "bytes"]
             return tabulate(names, summaries)
     raise AssertionError(statement.what)
+
+
+def _list_constraints(components: Components, version: Version) -> list[tuple[object, ...]]:
+    """List the constraints of streams: declared, observed, and the rows of state they save."""
+    known: dict[tuple[str, str], list[ReleaseFigures]] = {}
+    for figures in components.advancer.releases.by_node(version).values():
+        for one in figures:
+            name = one.rule.stream.lower(), one.rule.constraint.name.lower()
+            known.setdefault(name, []).append(one)
+    rows: list[tuple[object, ...]] = []
+    for stream in version.named_streams():
+        for constraint in stream.constraints:
+            total = sum_figures(known.get((stream.name.lower(), constraint.name.lower()), ()))
+            form = print_constraint_form(constraint)
+            if total is None:
+                rows.append((stream.name, constraint.name, form, None, None, None, None))
+                continue
+            observed = None
+            if total.observed is not None:
+                is_time = constraint.time is not None
+                observed = duration_text(total.observed) if is_time else f"{total.observed} ROWS"
+            without = total.held + total.released
+            figured = (observed, total.violations, total.held, without)
+            rows.append((stream.name, constraint.name, form, *figured))
+    return rows
 
 
 def _describe_source(components: Components, relation: RelationDef) -> str:

@@ -86,6 +86,8 @@ def test_what_is_there_and_otherwise_stays_and_is_said(full: Pond, statement: st
 def test_what_was_altered_is_shown(full: Pond) -> None:
     full.execute("ALTER STREAM s SET (overload = 'block'); ALTER QUERY q SET (active = false)")
     assert "overload" not in show_create(full, "stream s")
+    full.execute("ALTER STREAM s ADD CONSTRAINT c UNIQUE (v)")
+    assert "w DOUBLE AS (v / 2), CONSTRAINT c UNIQUE (v))" in show_create(full, "stream s")
     full.execute("ALTER STREAM fed$changes SET (delay = '5 s')")
     assert "TIMESTAMP BY at DELAY INTERVAL 5 SECONDS USING" in show_create(full, "relation fed")
     assert "active = FALSE" in show_create(full, "query q")

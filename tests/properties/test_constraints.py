@@ -1,0 +1,125 @@
+"""Constraints of streams never change an answer, whether they hold or not, and for whatever k."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
+from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.operators.structures import releases
+from millpond.planner.optimize.statistics import GuessedStatistics
+from millpond.testing.changes_play import BEFORE, plan_query
+from millpond.testing.oracle_pond import OraclePond
+
+SECOND = 1_000_000
+TEXTS = (
+    "SELECT a.v, b.v AS w FROM a, b WHERE a.k = b.k",
+    "SELECT a.v, b.v AS w FROM a [RANGE 9 SECONDS], b [RANGE 4 SECONDS] WHERE a.k = b.k",
+    "SELECT x.v, b.v AS w FROM a [RANGE 30 SECONDS SLIDE 7 SECONDS] x, b "
+    "WHERE x.k = b.k AND x.s = b.s",
+    "SELECT a.k, count(*) AS n, sum(b.v) AS t FROM a, b [NOW] WHERE a.s = b.s GROUP BY a.k",
+    "SELECT DISTINCT x.k FROM a [RANGE 8 SECONDS] x, a [RANGE 20 SECONDS] y "
+    "WHERE x.v = y.k AND y.v > 2",
+    "SELECT a.v FROM a LEFT JOIN b [RANGE 5 SECONDS] ON a.k = b.k",
+)
+#: What elements satisfy: nearly the constraints, or nothing.
+ROWS = st.tuples(st.integers(0, 4), st.integers(0, 6), st.sampled_from(("", "x", "y", None)))
+LATENESS = st.lists(ROWS, min_size=1, max_size=60)
+
+
+@pytest.fixture(scope="module")
+def pond() -> OraclePond:
+    pond = OraclePond()
+    for name in "ab":
+        pond.execute(
+            f"CREATE STREAM {name} (ts TIMESTAMP, k BIGINT, v INTEGER, s VARCHAR) TIMESTAMP BY ts"
+        )
+    return pond
+
+
+def make_history(draws: list[tuple[int, int, str | None]], ordered: bool) -> pa.Table:
+    """Elements a few seconds apart; keys go up if `ordered`, now and then one step back."""
+    steps = np.array([step for step, _, _ in draws], np.int64)
+    values = np.array([value for _, value, _ in draws], np.int64)
+    at = (1 + np.cumsum(steps)) * SECOND
+    keys = np.arange(len(values)) - (values == 0) * 3 if ordered else values
+    columns = {"__ts": at, "__seq": np.arange(len(at)), "k": keys}
+    columns["v"] = pa.array(values, pa.int32())
+    columns["s"] = pa.array([text for _, _, text in draws], pa.string())
+    return pa.table(columns)
+
+
+def between(history: pa.Table, after: int, upto: int) -> pa.Table:
+    lo, hi = np.searchsorted(history["__ts"].to_numpy(), (after, upto), side="right")
+    return history.slice(lo, hi - lo)
+
+
+def read_back(histories: dict[str, pa.Table], name: str, upto: int) -> Iterator[pa.Table]:
+    """The elements up to an instant, in parts in no order."""
+    whole = between(histories[name], BEFORE, upto)
+    for start in reversed(range(0, whole.num_rows, 7)):
+        yield whole.slice(start, 7)
+
+
+def constraints_of(kinds: set[str], k: int, is_time: bool, columns: tuple[str, ...]) -> tuple:  # type: ignore[type-arg]
+    within = {"time": k * SECOND // 3} if is_time else {"rows": k}
+    made = {
+        UNIQUE: Constraint("u", UNIQUE, columns),
+        CLUSTERED: Constraint("c", CLUSTERED, columns, **within),
+        ORDERED: Constraint("o", ORDERED, ("k",), **within),
+        FOREIGN_KEY: Constraint("f", FOREIGN_KEY, columns, "b", **within),
+    }
+    return tuple(made[kind] for kind in sorted(kinds))
+
+
+def check(pond: OraclePond, data: st.DataObject) -> None:
+    """Raise AssertionError if constraints change what a dataflow gives at any step."""
+    ordered = data.draw(st.booleans())
+    histories = {name: make_history(data.draw(LATENESS), ordered) for name in "ab"}
+    text = data.draw(st.sampled_from(TEXTS))
+    k = data.draw(st.sampled_from((0, 1, 2, 5, 30, 1_000)))
+    kinds = data.draw(st.sets(st.sampled_from(KINDS), min_size=1))
+    columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text else ("k",)
+    own = constraints_of(kinds, k, data.draw(st.booleans()), columns)
+    known = GuessedStatistics()
+    known.constraints = {"a": own, "b": own}
+    lazy = data.draw(st.sampled_from((None, 0, SECOND * 3)))
+    plan = plan_query(pond.world, text, lazy_expiration=lazy, known=known)
+    free, bound = Dataflow(plan, since=BEFORE), Dataflow(plan, since=BEFORE)
+    bound.constrain(known.constraints)
+    last = int(max(history["__ts"][-1].as_py() for history in histories.values())) // SECOND
+    for second in sorted({*data.draw(st.sets(st.integers(1, 100), max_size=30)), last, last + 40}):
+        upto = second * SECOND
+        feeds = {name: between(some, free.position, upto) for name, some in histories.items()}
+        expected = free.advance(feeds, upto)
+        if data.draw(st.integers(0, 9)) == 0:
+            bound = pickle.loads(pickle.dumps(bound))
+        if data.draw(st.integers(0, 19)) == 0:
+            bound.constrain({})
+        assert bound.advance(feeds, upto, partial(read_back, histories)) == expected
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_no_constraint_changes_an_answer(pond: OraclePond, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(releases, "_LEAST_ROWS", data.draw(st.sampled_from((0, 8))))
+        check(pond, data)
+
+
+@pytest.mark.slow
+@given(st.data())
+@settings(max_examples=2_000)
+def test_no_constraint_changes_an_answer_of_many(pond: OraclePond, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(releases, "_LEAST_ROWS", data.draw(st.sampled_from((0, 8, 64))))
+        patch.setattr(releases, "_READ_FIRST", data.draw(st.sampled_from((0, 50, 10_000))))
+        check(pond, data)

@@ -1,0 +1,127 @@
+"""Constraints in a pond: checked, altered, kept; what joins hold by them, and what breaks them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+
+START = datetime(2026, 1, 1)
+TABLES = """
+CREATE STREAM orders (ts TIMESTAMP, id BIGINT, amount INTEGER, UNIQUE (ID)) TIMESTAMP BY ts;
+CREATE STREAM parts (ts TIMESTAMP, id BIGINT, item INTEGER, CONSTRAINT c CLUSTERED BY (id))
+  TIMESTAMP BY ts;
+"""
+SHIPPED = (
+    "SELECT p.item, o.amount FROM parts [RANGE 1 DAY] p, orders [RANGE 1 DAY] o WHERE p.id = o.id"
+)
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(TABLES)
+        yield pond
+
+
+def shown(pond: Pond) -> dict[str, dict[str, Any]]:
+    (result,) = pond.execute("SHOW CONSTRAINTS")
+    assert result.table is not None
+    return {row["name"]: row for row in result.table.to_pylist()}
+
+
+def ingest(pond: Pond, first: int, last: int) -> None:
+    """Orders and their parts, one a second."""
+    at = [START + timedelta(seconds=i) for i in range(first, last)]
+    rows = range(first, last)
+    pond.ingest("orders", [{"ts": t, "id": i, "amount": i} for i, t in zip(rows, at, strict=True)])
+    pond.ingest("parts", [{"ts": t, "id": i, "item": i} for i, t in zip(rows, at, strict=True)])
+    pond.catch_up()
+
+
+def changes(pond: Pond) -> list[tuple[Any, ...]]:
+    """The rows of all changes, without cursor, instant and sign."""
+    return [tuple(row.values())[3:] for row in pond.query("q").fetch().table.to_pylist()]
+
+
+def test_what_a_join_holds_is_shown_and_explained(pond: Pond) -> None:
+    pond.register(SHIPPED, "q")
+    assert shown(pond)["c"]["held"] is None
+    pond.query("q").fetch()
+    assert "rows by key, both sides, released by" in pond.explain("q", "rewritten")
+    ingest(pond, 0, 400)
+    assert len(changes(pond)) == 399
+    unique, clustered = shown(pond)["unique_id"], shown(pond)["c"]
+    assert (unique["held"], unique["without"], unique["violations"]) == (0, 399, 0)
+    assert (clustered["held"], clustered["without"], clustered["observed"]) == (1, 399, "0 ROWS")
+    assert "1 rows held, 798 without" in pond.explain("q", "rewritten")
+
+
+def test_what_breaks_them_is_answered(pond: Pond) -> None:
+    pond.register(SHIPPED, "q")
+    pond.query("q").fetch()
+    ingest(pond, 0, 300)
+    late = START + timedelta(seconds=400)
+    pond.ingest("parts", [{"ts": late, "id": 7, "item": -7}])
+    pond.ingest("orders", [{"ts": late, "id": 9, "amount": -9}])
+    ingest(pond, 500, 502)
+    assert set(changes(pond)) >= {(-7, 7), (9, -9)}
+    assert len(changes(pond)) == 303
+
+
+def test_altered_constraints_hold_at_once_and_stay(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(TABLES)
+        pond.execute("ALTER STREAM orders DROP CONSTRAINT unique_id")
+        pond.execute("ALTER STREAM parts DROP CONSTRAINT C")
+        assert shown(pond) == {}
+        pond.register(SHIPPED, "q")
+        pond.query("q").fetch()
+        ingest(pond, 0, 200)
+        assert "released" not in pond.explain("q", "rewritten")
+        pond.execute("ALTER STREAM orders ADD CONSTRAINT one UNIQUE (id)")
+        ingest(pond, 200, 300)
+        assert shown(pond)["one"]["held"] == 0
+        count = len(changes(pond))
+    with open_local(tmp_path / "store") as pond:
+        ingest(pond, 300, 301)
+        assert shown(pond)["one"]["constraint"] == "UNIQUE (id)"
+        assert shown(pond)["one"]["held"] < 64
+        assert len(changes(pond)) == count + 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("ALTER STREAM parts ADD CONSTRAINT c UNIQUE (item)", "CQL-208"),
+        ("ALTER STREAM parts ADD UNIQUE (id, none)", "CQL-202"),
+        ("ALTER STREAM parts ADD CONSTRAINT k FOREIGN KEY (id) REFERENCES q", "CQL-201"),
+        ("ALTER STREAM parts ADD CONSTRAINT k FOREIGN KEY (id) REFERENCES parts", "CQL-216"),
+        ("ALTER STREAM parts ADD CONSTRAINT k FOREIGN KEY (id, item) REFERENCES orders", "CQL-216"),
+        ("ALTER STREAM parts DROP CONSTRAINT k", "CQL-201"),
+        ("ALTER STREAM none ADD UNIQUE (id)", "CQL-201"),
+        ("CREATE STREAM s (v DOUBLE, CONSTRAINT o ORDERED BY (v))", "CQL-301"),
+        ("CREATE STREAM s (v INT, UNIQUE (v), UNIQUE (v))", "CQL-208"),
+        ("CREATE STREAM s (v INT, CONSTRAINT o ORDERED BY (v) WITHIN -1 ROWS)", "CQL-103"),
+        ("CREATE STREAM s (v INT, CONSTRAINT o ORDERED BY (v) WITHIN 2000000 ROWS)", "CQL-103"),
+        ("CREATE STREAM s (v INT, w INT, CONSTRAINT o ORDERED BY (v, w))", "CQL-103"),
+    ],
+)
+def test_what_cannot_be_a_constraint_is_refused(pond: Pond, statement: str, code: str) -> None:
+    with pytest.raises(MillpondError) as error:
+        pond.execute(statement)
+    assert error.value.code == code
+    assert set(shown(pond)) == {"c", "unique_id"}
+
+
+def test_a_stream_may_refer_to_itself(pond: Pond) -> None:
+    text = "CREATE STREAM s (v INT, w INT, UNIQUE (v), CONSTRAINT k FOREIGN KEY (w) REFERENCES S)"
+    pond.execute(text)
+    assert shown(pond)["k"]["constraint"] == "FOREIGN KEY (w) REFERENCES S WITHIN 0 ROWS"
