@@ -6,23 +6,19 @@ hold stays within a gigabyte above what they held before, and others are answere
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
+from tests.faults.local_server import resident, serve_local
 
 import millpond
 from millpond.api.client import RemotePond
 from millpond.errors import MillpondError
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 #: How long a bomb may burn: what is asked once has 30 seconds, and processes have to start.
 SECONDS = 45.0
 ROOM = 1 << 30
@@ -53,20 +49,6 @@ SCALARS = {
 #: What a bomb may be answered with: a limit, a failure, the suspension of its query, a constant
 #: that is wrong.
 CODES = ("POND-405", "POND-404", "POND-402", "CQL-205", "CQL-219")
-
-
-def resident(pid: int) -> int:
-    """Bytes a process and all it started hold."""
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(map(resident, children))
 
 
 @dataclass
@@ -124,24 +106,15 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     store = tmp_path_factory.mktemp("bombs") / "store"
-    with subprocess.Popen(
-        [sys.executable, str(SERVE_LOCAL), str(store), "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
-        assert found is not None
-        try:
-            with millpond.connect(found[0]) as client:
-                client.execute(
-                    "CREATE STREAM s (n BIGINT); CREATE STREAM quiet (n BIGINT);"
-                    "CREATE RELATION r (n BIGINT, t STRING); INSERT INTO s VALUES (1), (2);"
-                    "INSERT INTO r VALUES (1, 'a')"
-                )
-                client.catch_up(timeout=30)
-                client.ask("SELECT count(*) FROM quiet")
-                yield Served(process, client, resident(process.pid))
-        finally:
-            process.kill()
+    with serve_local(store) as server, millpond.connect(server.url) as client:
+        client.execute(
+            "CREATE STREAM s (n BIGINT); CREATE STREAM quiet (n BIGINT);"
+            "CREATE RELATION r (n BIGINT, t STRING); INSERT INTO s VALUES (1), (2);"
+            "INSERT INTO r VALUES (1, 'a')"
+        )
+        client.catch_up(timeout=30)
+        client.ask("SELECT count(*) FROM quiet")
+        yield Served(server.process, client, resident(server.process.pid))
 
 
 def each(*quick: str) -> list[object]:

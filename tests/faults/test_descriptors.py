@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import resource
 import socket
 import subprocess
@@ -12,8 +11,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.faults.local_server import serve_local
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 #: What an answer may take on a machine that does other things too.
 PATIENCE = 20.0
 
@@ -22,28 +21,9 @@ PATIENCE = 20.0
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """The URL of a server, and how many descriptors it may have."""
     limit = int(request.param)
-    with subprocess.Popen(
-        [
-            "sh",
-            "-c",
-            f'ulimit -n {limit}; exec "$@"',
-            "sh",
-            sys.executable,
-            str(SERVE_LOCAL),
-            str(tmp_path / "store"),
-            "0",
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
-            assert found is not None
-            yield found[0], limit
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
+    limited = ["sh", "-c", f'ulimit -n {limit}; exec "$@"', "sh"]
+    with serve_local(tmp_path / "store", through=limited) as server:
+        yield server.url, limit
 
 
 def test_idle_connections_keep_nobody_out(served: tuple[str, int]) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.faults.local_server import start, wait_until_ready
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from small_disk import SmallDisk, small_disk
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
 LARGE = 200_000
 PUSHES = 125
@@ -31,11 +31,8 @@ class Server:
     """A served pond on the small disk."""
 
     def __init__(self, store: Path) -> None:
-        command = [sys.executable, str(SERVE_LOCAL), str(store), "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        url = self.process.stdout.readline().split()[4].rstrip("/")
-        self.http = httpx.Client(base_url=url, timeout=60)
+        self.process = start(store)
+        self.http = httpx.Client(base_url=wait_until_ready(self.process).url, timeout=60)
 
     def push(self, stream: str, number: int, size: int = 10) -> httpx.Response:
         row = f'{{"n": {number}, "pad": "{"x" * size}"}}'

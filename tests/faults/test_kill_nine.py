@@ -21,6 +21,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.faults.local_server import command_of_server
 
 from millpond.api.client import connect
 from millpond.errors import MillpondError
@@ -38,7 +39,6 @@ FOLLOWERS = ("every", "few", "recent")
 
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
 ROWS = 5
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 
 
 def free_port() -> int:
@@ -58,10 +58,9 @@ class Server:
         self.machines: set[int] = set()
 
     def start(self) -> None:
-        given = [str(self.store), str(self.port)]
-        command = [sys.executable, str(SERVE_LOCAL), *given]
+        command = command_of_server(self.store, self.port)
         if self.on_spark:
-            options = ["--store", given[0], "--port", given[1]]
+            options = ["--store", str(self.store), "--port", str(self.port)]
             command = [sys.executable, "-m", "millpond.cli.main", "serve", *options]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
         wait_until(self.is_up, 300, f"the server did not start: see {self.log.name}")

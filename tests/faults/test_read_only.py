@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.faults.local_server import end, start, wait_until_ready
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 NDJSON = {"Content-Type": "application/x-ndjson"}
 #: Permissions do not count for root; without these capabilities they do.
 _ORDINARY = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
 
 
-def start(store: Path) -> subprocess.Popen[str]:
+def start_ordinary(store: Path) -> subprocess.Popen[str]:
+    """Start a server for which the permissions of files count."""
     if os.getuid() == 0 and shutil.which("setpriv") is None:
         pytest.skip("permissions do not count for root")
-    ordinary = _ORDINARY if os.getuid() == 0 else []
-    return subprocess.Popen(
-        [*ordinary, sys.executable, str(SERVE_LOCAL), str(store), "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return start(store, _ORDINARY if os.getuid() == 0 else (), stderr=subprocess.PIPE)
 
 
 def allow(store: Path, writing: bool) -> None:
@@ -44,16 +37,12 @@ def store(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_store_that_turns_read_only_under_a_server(store: Path) -> None:
-    with start(store) as process:
+    with start_ordinary(store) as process:
         try:
-            assert process.stdout is not None
-            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
-            assert found is not None
-            with httpx.Client(base_url=found[0], timeout=30) as http:
+            with httpx.Client(base_url=wait_until_ready(process).url, timeout=30) as http:
                 live(http, store)
         finally:
-            process.terminate()
-            process.wait(30)
+            end(process)
 
 
 def live(http: httpx.Client, store: Path) -> None:
@@ -85,13 +74,11 @@ def live(http: httpx.Client, store: Path) -> None:
 
 
 def test_a_store_that_is_read_only_from_the_start(store: Path) -> None:
-    with start(store) as process:
-        assert process.stdout is not None
-        assert "ready" in process.stdout.readline()
-        process.terminate()
-        process.wait(30)
+    with start_ordinary(store) as process:
+        wait_until_ready(process)
+        end(process)
     allow(store, False)
-    with start(store) as process:
+    with start_ordinary(store) as process:
         assert process.stderr is not None
         assert process.wait(60) != 0
         said = process.stderr.read()

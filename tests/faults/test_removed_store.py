@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.faults.local_server import serve_local
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 #: Calls that write, of each kind: method, path, media type, body.
 WRITES = [
     ("POST", "/v1/streams/s/tuples", "application/x-ndjson", '{"n": 2}'),
@@ -48,19 +45,10 @@ def test_writes_are_refused_and_the_server_is_not_ready(
     tmp_path: Path, take_away: Callable[[Path], None]
 ) -> None:
     store = tmp_path / "store"
-    with subprocess.Popen(
-        [sys.executable, str(SERVE_LOCAL), str(store), "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
-            assert found is not None
-            with httpx.Client(base_url=found[0], timeout=60) as http:
-                live(http, store, take_away)
-            assert process.poll() is None
-        finally:
-            process.terminate()
-            process.wait(60)
+    with serve_local(store) as server:
+        with httpx.Client(base_url=server.url, timeout=60) as http:
+            live(http, store, take_away)
+        assert server.process.poll() is None
 
 
 def live(http: httpx.Client, store: Path, take_away: Callable[[Path], None]) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,11 +18,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.faults.test_bombs import ROOM, resident
+from tests.faults.local_server import resident, serve_local
+from tests.faults.test_bombs import ROOM
 
 from millpond.catalog.options import Scope, list_options
 
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 #: What an answer may take on a machine that does other things too, in seconds.
 PATIENCE = 30.0
 
@@ -74,23 +72,11 @@ class Served:
 
 @contextmanager
 def serve(store: Path, **settings: object) -> Iterator[Served]:
-    given = [f"{name}={value}" for name, value in settings.items()]
-    with subprocess.Popen(
-        [sys.executable, str(SERVE_LOCAL), str(store), "0", *given],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://[0-9.]+:[0-9]+", process.stdout.readline())
-            assert found is not None
-            served = Served(found[0], process.pid)
-            assert served.run("CREATE STREAM s (n BIGINT, t STRING)").status_code == 200
-            with ExitStack() as served.connections:
-                yield served
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
+    with serve_local(store, **settings) as server:
+        served = Served(server.url, server.process.pid)
+        assert served.run("CREATE STREAM s (n BIGINT, t STRING)").status_code == 200
+        with ExitStack() as served.connections:
+            yield served
 
 
 def is_ended(connection: socket.socket, seconds: float = PATIENCE) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.local_server import serve_local
 
 from millpond.api import server
 from millpond.testing.local_runtime import open_local
@@ -16,8 +17,6 @@ from millpond.testing.manual_clock import ManualClock
 
 #: Long after any test runs, for the fixture's store is made by the real clock.
 NOON = 7_952_342_400_000_000
-
-SERVE_LOCAL = Path(__file__).parent / "serve_local.py"
 
 
 def serve(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,13 +51,8 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def holder(store: Path) -> Iterator[subprocess.Popen[str]]:
     """Another server, over the same store."""
-    with subprocess.Popen(
-        [sys.executable, str(SERVE_LOCAL), str(store), "0"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("Millpond is ready")
-        yield process
-        process.kill()
+    with serve_local(store) as server:
+        yield server.process
 
 
 def test_a_store_in_use(store, holder):

@@ -80,9 +80,9 @@ def test_streams_and_queries_come_and_go_while_others_run(pond, tmp_path: Path):
 
 
 def test_many_pushes_over_the_inbox_s_renewal(pond, monkeypatch):
-    from millpond.runtime.spark import runtime
+    from millpond.runtime.spark import inbox_query
 
-    monkeypatch.setattr(runtime, "_INBOX_BATCHES", 2)
+    monkeypatch.setattr(inbox_query, "_INBOX_BATCHES", 2)
     pond.execute("CREATE STREAM s (n BIGINT)")
     for n in range(12):
         pond.ingest("s", [{"n": n}])

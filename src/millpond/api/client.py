@@ -27,7 +27,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.queries.registration_request import Registration, parts

@@ -15,7 +15,7 @@ import pyarrow as pa
 from millpond.api import encode
 from millpond.api.change_forms import EVENTS
 from millpond.service import json_values
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 
 _ARROW = pa.schema(
     [

@@ -13,7 +13,7 @@ from millpond.api import decode, encode
 from millpond.api.calls import Calls
 from millpond.api.remote_handles import PATIENCE
 from millpond.errors import MillpondError
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.results import Change
 
 _PAUSE_SECONDS = 0.25

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from millpond.api import change_forms, feed_forms
 from millpond.api.surface import Followable
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import Feed
+from millpond.service.changes.feeds.feed import Feed
 from millpond.service.results import Changes
 
 #: Seconds after which an idle connection gets a sign of life.

@@ -16,8 +16,8 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import Names
-from millpond.service.changes.feed import Feed
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.observe.control_tables import Entity

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 #: Units of a budget in time, in microseconds.
 _UNITS = {
@@ -19,7 +20,7 @@ _UNITS = {
     "second": 1_000_000,
     "minute": 60_000_000,
 }
-_BUDGET = re.compile(r"\s*(\d{1,15}(?:\.\d{1,3})?)\s*([a-z]+)\s*", re.IGNORECASE)
+_BUDGET = re.compile(r"\s*(\d{1,15}(?:\.\d{1,9})?)\s*([a-z]+)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -55,24 +56,21 @@ def parse_budget(text: str, fractions: bool = False) -> Budget:
         ValueError: the text is no budget, or its budget is too small for one probe; the message is
             a sentence.
 
-    >>> parse_budget("5000 probes"), parse_budget("1 second")
-    (Budget(probes=5000.0, microseconds=None), Budget(probes=None, microseconds=1000000))
+    >>> parse_budget("5000 probes"), parse_budget("0.5 seconds")
+    (Budget(probes=5000.0, microseconds=None), Budget(probes=None, microseconds=500000))
     >>> parse_budget("0.25 probes", fractions=True)
     Budget(probes=0.25, microseconds=None)
     """
     found = _BUDGET.fullmatch(text)
     unit = found[2].lower() if found else ""
     if found and unit in ("probe", "probes"):
-        budget = Budget(probes=float(found[1]))
-    elif (
-        found
-        and "." not in found[1]
-        and (size := _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s")))
-    ):
-        budget = Budget(microseconds=int(found[1]) * size)
+        budget = Budget(probes=float(round(Decimal(found[1]), 3)))
+    elif found and (size := _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))):
+        budget = Budget(microseconds=round(Decimal(found[1]) * size))
     else:
         raise ValueError("Write a number and probes, ms or seconds, for example 5000 probes")
-    is_whole = budget.probes is None or budget.probes == int(budget.probes)
-    if not (budget.probes or budget.microseconds) or not (fractions or is_whole):
+    if not (budget.probes or budget.microseconds):
         raise ValueError("A budget is enough for one probe at least")
+    if not fractions and budget.probes is not None and budget.probes != int(budget.probes):
+        raise ValueError("The probes of one answer are a whole number, 1 at least")
     return budget

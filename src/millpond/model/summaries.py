@@ -9,7 +9,9 @@ SHORTEST_GRANULARITY = 1_000
 #: The greatest rate and depth of COLLAPSE. Their zones are bounded by them, and so is the memory.
 MOST_RATE, MOST_DEPTH = 64, 16
 #: What a summary may take that does not say so, and the least and the most it may be given.
-DEFAULT_MEMORY, LEAST_MEMORY, MOST_MEMORY = 4 << 20, 64 << 10, 1 << 30
+DEFAULT_MEMORY, LEAST_MEMORY, MOST_MEMORY = 4 << 20, 64 << 10, 64 << 20
+#: What all summaries of a pond may be declared to take together.
+MOST_TOGETHER = 1 << 30
 
 _UNITS = {"byte": 1, "bytes": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _SIZE = re.compile(r"\s*(\d{1,12})\s*([a-z]+)\s*", re.IGNORECASE)
@@ -28,8 +30,8 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text)
     unit = _UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None:
-        raise ValueError("Write a number and KB, MB or GB, for example 4 MB")
+        raise ValueError("Write a number and KB or MB, for example 4 MB")
     size = int(found[1]) * unit
     if not LEAST_MEMORY <= size <= MOST_MEMORY:
-        raise ValueError("A summary may take between 64 KB and 1 GB")
+        raise ValueError("A summary may take between 64 KB and 64 MB")
     return size

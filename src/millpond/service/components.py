@@ -31,7 +31,8 @@ from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feed_parts import FeedParts
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
@@ -270,13 +271,9 @@ class Components:
             self.log, self.registrar, self.derivations, self.advancer, self.reader
         )
         self.feeds = Feeds(
-            self.log,
-            self.directory,
-            self.derivations,
-            self.advancer,
-            self.reader,
-            self._find_heartbeats,
-            self.invoke,
+            FeedParts(
+                self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
+            )
         )
         self.inputs = Inputs(
             self.log,
@@ -476,8 +473,8 @@ class Components:
             self.registrar.unregister_many(found)
         return len(found)
 
-    def _find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
-        """The heartbeats of streams that readers of a version may rely on now."""
+    def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
+        """Find the heartbeats of streams that readers of a version may rely on now."""
         reading = self.floors.capture()
         return [self.sequencer.heartbeat(version, stream, reading) for stream in streams]
 

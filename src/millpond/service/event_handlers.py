@@ -18,6 +18,12 @@ from millpond.service.answers.leaf_scan import Files
 from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.backdated_updates import check_instant
+from millpond.service.changes.derivation_reads import (
+    find_needed_since,
+    find_oldest_epoch_needed,
+    find_reach_below,
+    find_sources,
+)
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import Events, FollowerNeeds
@@ -215,13 +221,13 @@ class NeedsOfFollowers(FollowerNeeds):
 
     def sources_of(self, version: Version, stream: StreamDef) -> Sequence[StreamDef]:
         """The streams a derived stream comes from, however far below; another stream itself."""
-        return self._derivations.sources_of(version, stream)
+        return find_sources(self._derivations, version, stream)
 
     def reach_below(
         self, version: Version, stream: StreamDef, at: int
     ) -> Sequence[tuple[StreamDef, int | None]]:
         """The streams a derived stream reads, and how far back its elements after `at` reach."""
-        return self._derivations.reach_below(version, stream, at)
+        return find_reach_below(self._derivations, version, stream, at)
 
     def read_finality(self) -> Callable[[BoundQuery], int]:
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
@@ -231,7 +237,7 @@ class NeedsOfFollowers(FollowerNeeds):
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:
         """The timestamp from which derivations still need a stream; END if none does."""
-        return self._derivations.needed_since(version, stream)
+        return find_needed_since(self._derivations, version, stream)
 
     def find_gap(self, version: Version, stream: StreamDef, at: int) -> MillpondError | None:
         """POND-406 if a derived stream lacks elements because it, or one below it, has stopped."""
@@ -239,7 +245,7 @@ class NeedsOfFollowers(FollowerNeeds):
 
     def oldest_epoch_needed_of(self, relation_id: int) -> int:
         """The oldest epoch as of which some derivation still has to read a relation."""
-        return self._derivations.oldest_epoch_needed_of(relation_id)
+        return find_oldest_epoch_needed(self._derivations, self._log.version, relation_id)
 
     def check_instant(self, version: Version, relation: RelationDef, at: int) -> None:
         """Raise POND-413 where a non-retroactive relation must not be updated at an instant."""

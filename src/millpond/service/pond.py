@@ -24,8 +24,9 @@ from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
-from millpond.service.changes.feed import Feed, follow_feed
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.state.check_and_repair.check import check_store

@@ -26,8 +26,9 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import Names
-from millpond.service.changes.feed import Feed, follow_feed
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.queries.query_directory import QueryListing, QuerySelection

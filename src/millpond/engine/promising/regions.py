@@ -15,12 +15,13 @@ asked for later (`Probes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from millpond.engine.joins.keys import Keys, Numbers, mix_numbers
+from millpond.engine.joins.keys import Keys, Numbers
+from millpond.engine.promising.fair_order import FairQueue
 from millpond.errors import MillpondError
 from millpond.synopses.summaries.protocol import Estimates
 
@@ -178,21 +179,6 @@ class Looked:
         """How many probes the part has."""
         return int((self.last - self.first).sum())
 
-    def split(self, size: int) -> Iterator[Looked]:
-        """Split the part into parts of at most `size` probes, in their order."""
-        counts = self.last - self.first
-        ends = np.cumsum(counts)
-        starts = ends - counts
-        for begin in range(0, self.probes, size):
-            low = int(np.searchsorted(ends, begin, side="right"))
-            own = slice(low, int(np.searchsorted(starts, begin + size)))
-            first, last = np.maximum(begin - starts[own], 0), begin + size - starts[own]
-            yield Looked(
-                self.places[own],
-                self.first[own] + first,
-                self.first[own] + np.minimum(last, counts[own]),
-            )
-
 
 class Probes:
     """The sequence of probes over ranked regions."""
@@ -242,41 +228,42 @@ class Probes:
         while self._counts.sum() < upto and self._count_more():
             pass
         counts = self._counts
-        first, last = self._shares(counts, done), self._shares(counts, upto)
+        first, last = self._share(counts, done), self._share(counts, upto)
         places = np.flatnonzero(last > first)
         return Looked(places, first[places], last[places])
 
-    def _shares(self, counts: Numbers, probes: int) -> Numbers:
+    def _share(self, counts: Numbers, probes: int) -> Numbers:
         """How many of the first `probes` probes each region has, in proportion to the weights.
 
-        The j-th probe of a region of weight w comes at the time (j − u) / w, where u, from 0 to 1,
-        is a hash of the region: so of many regions of little weight some come early. Regions
-        without a weight come after all others, one after the other.
+        Regions without a weight come after all others, one after the other.
         """
-        priority = self.regions.priority[: len(counts)]
-        weights = np.where(np.isfinite(priority), priority, 0.0)
-        weighted = weights > 0
-        total = int(counts[weighted].sum())
+        weighted = np.flatnonzero(self._weights[: len(counts)] > 0)
+        rest = np.flatnonzero(self._weights[: len(counts)] <= 0)
+        own = counts[weighted]
+        nothing, budget = np.zeros(len(own), np.int64), np.array([probes], np.int64)
         taken = np.zeros(len(counts), np.int64)
-        if probes >= total:
-            taken[weighted] = counts[weighted]
-            rest = np.flatnonzero(~weighted)
-            starts = np.cumsum(counts[rest]) - counts[rest]
-            taken[rest] = np.clip(probes - total - starts, 0, counts[rest])
-            return taken
-        w, n = weights[weighted], counts[weighted]
-        since = self.regions.since[: len(counts)].view(np.uint64)
-        hashed = self.regions.keys[: len(counts)] ^ since
-        u = (mix_numbers(hashed) >> np.uint64(11))[weighted] / float(1 << 53)
-        low, high = 0.0, float((n / w).max(initial=0.0)) + 1.0
-        for _ in range(80):
-            middle = (low + high) / 2
-            if np.minimum(n, np.floor(middle * w + u)).sum() <= probes:
-                low = middle
-            else:
-                high = middle
-        own = np.minimum(n, np.floor(low * w + u)).astype(np.int64)
-        ties = np.flatnonzero(np.minimum(n, np.floor(high * w + u)) > own)
-        own[ties[: probes - int(own.sum())]] += 1
-        taken[weighted] = own
+        taken[weighted], _ = self._queue(weighted).divide(nothing, nothing, own, budget)
+        starts = np.cumsum(counts[rest]) - counts[rest]
+        taken[rest] = np.clip(probes - int(own.sum()) - starts, 0, counts[rest])
         return taken
+
+    @property
+    def _weights(self) -> Estimates:
+        priority = self.regions.priority
+        return np.where(np.isfinite(priority), priority, 0.0)
+
+    def _queue(self, places: Numbers) -> FairQueue:
+        hashed = self.regions.keys[places] ^ self.regions.since[places].view(np.uint64)
+        return FairQueue.of(self._weights[places], hashed.view(np.int64))
+
+    def sort(self, part: Looked) -> Numbers:
+        """The order in which a part's probes are made, as places in their list region by region."""
+        counts = part.last - part.first
+        every = np.arange(part.probes)
+        if self.regions.order != "weighted":
+            return every
+        region = np.repeat(np.arange(len(counts)), counts)
+        number = every - (np.cumsum(counts) - counts - part.first)[region] + 1
+        times = self._queue(part.places).find_times(region, number)
+        times[self._weights[part.places][region] <= 0] = np.inf
+        return np.argsort(times, kind="stable")

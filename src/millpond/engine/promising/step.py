@@ -24,15 +24,16 @@ from millpond.engine.joins.keys import Numbers
 from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
 from millpond.engine.promising.look import Look
 from millpond.engine.promising.new_regions import list_join, list_selection
-from millpond.engine.promising.probing import Found, RegionProber, join_found, read_stamps
+from millpond.engine.promising.probing import PIECE, Found, RegionProber, join_found, read_stamps
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
-from millpond.engine.promising.waiting import ORDERS, REGION, Waiting, choose
+from millpond.engine.promising.waiting import ORDERS, REGION, WEIGHTED, Waiting, choose
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.synopses.summaries.protocol import Estimates
 from millpond.synopses.summaries.stream_summary import StreamSummary
+from millpond.synopses.summaries.zones import Zones
 
 #: Probes of a turn of a query of weight 1, of a budget in time.
 TURN = 256
@@ -145,29 +146,36 @@ class Family:
         found: dict[int, list[Found]] = defaultdict(list)
         begun = time.perf_counter()
         budgets, timed, seconds = self._budgets(state, arrived)
-        while True:
-            left = self._prober.count(indexes, state.waiting) - state.waiting["done"]
-            place = np.searchsorted(zones.edges, state.waiting["since"], side="right") - 1
-            ages = zones.granularity[np.clip(place, 0, len(zones) - 1)] - 1.0
-            fades = self._fades[state.waiting["query"]]
-            asc = self._orders[state.waiting["query"]] == 1
-            faded = state.waiting["priority"] * np.where(asc, 1 / fades, fades) ** ages
-            chosen = choose(state.waiting, left, faded, self._orders, budgets, state.clocks)
+        most = np.where(self._orders == WEIGHTED, max(PIECE // len(self.looks), 1), budgets)
+        left = self._prober.count(indexes, state.waiting) - state.waiting["done"]
+        faded = self._fade(state.waiting, zones)
+        while budgets.any():
+            turn = np.minimum(budgets, most)
+            chosen = choose(state.waiting, left, faded, self._orders, turn, state.clocks)
+            if not len(chosen.places):
+                break
             state.clocks = chosen.clocks
+            regions = state.waiting[chosen.places]
+            regions["done"] += chosen.offset
             for number, rows in self._prober.look(
-                indexes, state.waiting[chosen.places], faded[chosen.places], chosen.probes
+                indexes, regions, faded[chosen.places], chosen.probes
             ).items():
                 found[number].append(rows)
-            state.waiting["done"][chosen.places] += chosen.probes
-            left[chosen.places] -= chosen.probes
-            state.waiting = state.waiting[left > 0]
-            if not timed.any() or not len(chosen.places):
-                break
-            if time.perf_counter() - begun >= seconds:
-                break
-            budgets = np.where(timed, budgets, 0)
+            np.add.at(state.waiting["done"], chosen.places, chosen.probes)
+            np.subtract.at(left, chosen.places, chosen.probes)
+            state.waiting, left, faded = (own[left > 0] for own in (state.waiting, left, faded))
+            is_over = time.perf_counter() - begun >= seconds
+            budgets = np.where(timed, 0 if is_over else budgets, budgets - turn)
         self._bound(state)
         return {n: join_found(parts) for n, parts in found.items() if n not in self.failures}
+
+    def _fade(self, waiting: Waiting, zones: Zones) -> Estimates:
+        """The priorities of regions: less promising for every older granularity."""
+        place = np.searchsorted(zones.edges, waiting["since"], side="right") - 1
+        ages = zones.granularity[np.clip(place, 0, len(zones) - 1)] - 1.0
+        fades = self._fades[waiting["query"]]
+        asc = self._orders[waiting["query"]] == 1
+        return np.asarray(waiting["priority"] * np.where(asc, 1 / fades, fades) ** ages)
 
     def _find_fresh(self, state: FamilyState) -> frozenset[int]:
         """The aggregates that have had no step yet."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.engine.joins.keys import Keys, Numbers, mix_numbers
+from millpond.engine.promising.fair_order import FairQueue
 from millpond.synopses.summaries.protocol import Estimates
 
 #: A region that waits: the query's place in its family; the value's key; the span [since, upto)
@@ -36,6 +37,7 @@ REGION = np.dtype(
 Waiting = npt.NDArray[np.void]
 
 ORDERS = ("desc", "asc", "weighted")
+WEIGHTED = ORDERS.index("weighted")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +45,15 @@ class Chosen:
     """What a budget allows.
 
     Attributes:
-        places: The regions that are looked at, query by query, the most promising first.
+        places: The regions that are looked at, query by query, the most promising first; with
+            WEIGHTED a region comes once for each of its probes.
+        offset: How many of a region's probes come before, in this choice.
         probes: How many probes each of them gets now.
         clocks: The queries' clocks after that.
     """
 
     places: Numbers
+    offset: Numbers
     probes: Numbers
     clocks: Estimates
 
@@ -64,9 +69,8 @@ def choose(
     """Choose the probes that are made next.
 
     DESC and ASC take region after region. WEIGHTED divides the probes in proportion to the
-    priorities, as a fair queue does: a region of weight w that came at the clock c has its j-th
-    probe at c + (j − u) / w, with u a hash of the region. Regions of which nothing is expected come
-    last; among equals the newest, then the least key.
+    priorities (`fair_order.py`). Regions of which nothing is expected come last; among equals the
+    newest, then the least key.
 
     Args:
         waiting: The regions.
@@ -77,15 +81,21 @@ def choose(
         clocks: By query, the clock of WEIGHTED.
     """
     query = waiting["query"]
-    asc, weighted = orders[query] == 1, orders[query] == 2
+    asc, weighted = orders[query] == 1, orders[query] == WEIGHTED
     last = (waiting["results"] <= 0) | (weighted & ~(priority > 0))
     signed = np.where(asc, priority, np.where(weighted & ~last, 0.0, -priority))
     rank = np.lexsort((waiting["key"], -waiting["since"], signed, last, query))
     taken = np.zeros(len(waiting), np.int64)
     fair = np.flatnonzero(weighted & ~last)
-    clocks = clocks.copy()
+    shared = offset = np.empty(0, np.int64)
     if len(fair):
-        taken[fair] = _share(waiting[fair], left[fair], priority[fair], budgets, clocks)
+        own, weights = waiting[fair], priority[fair]
+        queue = FairQueue.of(weights, _hash(own), own["begun"])
+        taken[fair], reached = queue.divide(own["query"], own["done"], left[fair], budgets)
+        short = np.bincount(own["query"], left[fair], minlength=len(budgets)) > budgets
+        clocks = np.where(short, np.maximum(clocks, reached), clocks)
+        which, offset = _list_probes(queue, own, taken[fair])
+        shared = fair[which]
     rest = np.where(weighted & ~last, 0, left)[rank]
     owner = query[rank]
     ends = np.cumsum(rest)
@@ -93,40 +103,22 @@ def choose(
     before = ends - rest
     base = np.append(before, ends[-1:] if len(ends) else 0)[firsts]
     free = budgets - np.bincount(query, taken, minlength=len(budgets)).astype(np.int64)
-    taken[rank] += np.clip(free[owner] - (before - base[owner]), 0, rest)
-    places = rank[taken[rank] > 0]
-    return Chosen(places, taken[places], clocks)
+    probes = np.clip(free[owner] - (before - base[owner]), 0, rest)
+    others = np.flatnonzero(probes)
+    places = np.concatenate([shared, rank[others]])
+    offset = np.concatenate([offset, np.zeros(len(others), np.int64)])
+    probes = np.concatenate([np.ones(len(shared), np.int64), probes[others]])
+    order = np.argsort(query[places], kind="stable")
+    return Chosen(places[order], offset[order], probes[order], clocks)
 
 
-def _share(
-    waiting: Waiting, left: Numbers, weights: Estimates, budgets: Numbers, clocks: Estimates
-) -> Numbers:
-    """Divide each query's budget in proportion to the weights; `clocks` are moved on in place."""
-    query, count = waiting["query"], len(budgets)
-    u = (mix_numbers(_hash(waiting)) >> np.uint64(11)) / float(1 << 53)
-
-    def made(at: Estimates) -> Numbers:
-        due = np.floor((at[query] - waiting["begun"]) * weights + u) - waiting["done"]
-        return np.clip(due, 0, left).astype(np.int64)
-
-    total = np.bincount(query, left, minlength=count)
-    end = waiting["begun"] + (waiting["done"] + left + 1) / weights
-    low, high = clocks.copy(), clocks.copy()
-    np.maximum.at(high, query, end)
-    short = total > budgets
-    for _ in range(80):
-        middle = (low + high) / 2
-        fits = np.bincount(query, made(middle), minlength=count) <= budgets
-        low, high = np.where(fits, middle, low), np.where(fits, high, middle)
-    own = np.where(short[query], made(low), left)
-    # Probes that come at one moment: of the first regions as many as there is room for.
-    room = budgets - np.bincount(query, own, minlength=count).astype(np.int64)
-    ties = np.flatnonzero(short[query] & (made(high) > own))
-    ties = ties[np.argsort(query[ties], kind="stable")]
-    starts = np.searchsorted(query[ties], np.arange(count))
-    own[ties[np.arange(len(ties)) - starts[query[ties]] < room[query[ties]]]] += 1
-    clocks[:] = np.where(short, low, clocks)
-    return own
+def _list_probes(queue: FairQueue, waiting: Waiting, taken: Numbers) -> tuple[Numbers, Numbers]:
+    """List the next probes of regions, as the queue has them: the region, and which of its next."""
+    region = np.repeat(np.arange(len(waiting)), taken)
+    offset = np.arange(len(region)) - (np.cumsum(taken) - taken)[region]
+    times = queue.find_times(region, waiting["done"][region] + offset + 1)
+    order = np.argsort(times, kind="stable")
+    return region[order], offset[order]
 
 
 def _hash(waiting: Waiting) -> Keys:

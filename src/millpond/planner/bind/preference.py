@@ -30,6 +30,10 @@ from millpond.planner.resolve.row_by_row import is_row_by_row
 from millpond.planner.resolve.scope import Leaf, SelectScope
 
 #: Types a priority may have.
+_WHOLE = (
+    *("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"),
+    *("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"),
+)
 _NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE")
 #: Aggregates that are estimated from a part of the rows; of others a part says nothing.
 ESTIMATED = ("count", "sum", "avg", "median")
@@ -104,6 +108,8 @@ def find_partial_shape(
     if is_row_by_row(scope):
         if len(streams) == 1:
             return PartialShape("selection")
+        if any(j.args.get("using") or j.method == "NATURAL" for j in body.args.get("joins") or ()):
+            return "its streams are joined with USING or NATURAL, and not with ON a = b"
         keys = _find_keys(join) if join is not None and join.leaves == (0, 1) else None
         return PartialShape("join", keys) if keys else "its streams are not joined by a = b"
     if len(streams) == 1 and (aggregates := _find_aggregates(body)):
@@ -274,6 +280,14 @@ def check_preference(
             "a summary that is not of the join's key", node, text,
             detail="A join looks up values of its key, so the regions ranked are of its key.",
         )  # fmt: skip
+    if shape.keys is not None:
+        fields = [s.definition.schema.find(k) for s, k in zip(streams, shape.keys, strict=True)]
+        types = [field.type for field in fields if field is not None]
+        if len({type_ in _WHOLE for type_ in types}) > 1:
+            raise _error(
+                f"{types[0]} and {types[1]} cannot be looked up in each other", node, text,
+                hint="Declare the columns of the join with one type.",
+            )  # fmt: skip
     columns = [f"0::DOUBLE AS e{n}" for n in range(len(preference.estimates))]
     for number, name in enumerate(preference.attributes):
         if name is not None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from millpond.model.function_names import names_inside, restore_names
+from millpond.planner.resolve.estimates import show_estimate
 
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.+?)\((.*)\)'")
 _COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: in | - |$)")
@@ -117,12 +118,13 @@ def _translate_no_match(name: str, arguments: str, text: str, own: bool) -> Tran
         for line in text.split("\n")[1:]
         if line.strip().startswith((f"{name}(", f'"{name}"('))
     ]
+    shown = show_estimate(name)
+    forms = [form.replace(name, shown, 1) for form in forms]
+    called = f'function "{name}"' if shown == name else shown
     given = ", ".join(types) if types else "no arguments"
     return TranslatedMessage(
         "CQL-220" if own else "CQL-205",
-        f'function "{name}" does not take ({given})'
-        if types
-        else f'function "{name}" needs arguments',
+        f"{called} does not take ({given})" if types else f"{called} needs arguments",
         detail=f"It takes: {'; '.join(forms[:4])}{'; …' if len(forms) > 4 else ''}."
         if forms
         else None,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from millpond.catalog.objects import FunctionDef, StreamDef, SummaryDef
+from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.nodes import Preference, StreamWindow, SummaryEstimate
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
@@ -72,7 +73,32 @@ def name_estimates(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Named
         estimate = find_estimate(node, text, catalog)
         node.set("inside", estimate.inside)
         found[estimate.inside] = estimate
+        _name_column(node)
     return found
+
+
+def _name_column(node: exp.Expr) -> None:
+    """Name a column of a SELECT list that an estimate stands in, if the query does not name it."""
+    item = node
+    while item.parent is not None and not isinstance(item.parent, exp.Select):
+        item = item.parent
+    if item.parent is not None and item.arg_key == "expressions" and not item.alias:
+        named = exp.Alias(alias=exp.to_identifier(print_query(item), quoted=True))
+        item.replace(named)
+        named.set("this", item)
+
+
+def show_estimate(inside: str) -> str:
+    """The name of an estimate's function as people write it; any other name as it is.
+
+    >>> show_estimate("__estimate_count_1_integer_736b")
+    'SUMMARY(sk).ESTIMATE.COUNT'
+    """
+    if not inside.startswith(ESTIMATE):
+        return inside
+    kind, _, rest = inside.removeprefix(ESTIMATE).partition("_")
+    summary = bytes.fromhex(rest.rpartition("_")[2]).decode()
+    return f"SUMMARY({summary}).ESTIMATE.{kind.upper()}"
 
 
 def find_estimate(node: SummaryEstimate, text: str, catalog: Names) -> NamedEstimate:

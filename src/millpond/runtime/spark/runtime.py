@@ -13,36 +13,33 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
-from millpond.model.time import BEGINNING
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.runtime.kafka.options import kafka_options
-from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
+from millpond.runtime.protocol import Done, Job, Pipeline
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import (
     InWorker,
     build_files,
     build_frame,
-    build_inbox,
     build_ranges,
 )
 from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine
-from millpond.runtime.spark.parquet import parquet_tables
+from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
     await_end_of_last,
     note_process,
@@ -50,31 +47,17 @@ from millpond.runtime.spark.session import (
     start_session,
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
-from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.arrow_file import FileMeta
 
 log = logging.getLogger("millpond.spark")
 
 _Built = tuple[list[BuiltSegment], list[str]]
 
-#: How many pushes a streaming query handles before it is replaced by a new one, because Spark keeps
-#: a line for each push for ever.
-_INBOX_BATCHES = 2_000
-_MAX_PUSHES = 4_096
 #: How long the first look at a source may take, once the JVM has warmed up: meanwhile nothing else
 #: can be created or dropped.
 _PROBE_SECONDS = 60.0
 #: How long a look waits for the JVM to warm up. On a busy machine that took longer than the look.
 _WARM_SECONDS = 60.0
-#: How many pushed rows one task builds: two tasks would take longer to start, and to merge after.
-_ROWS_A_TASK = 20_000
-#: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
-#: 40 ms for that, and nobody reads it. Spark allows it for sinks it knows to bear a batch twice;
-#: this one passes over pushes that are part of an epoch.
-_LOGS_BEHIND = {
-    "asyncProgressTrackingEnabled": "true",
-    "asyncProgressTrackingCheckpointIntervalMs": "60000",
-    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
-}
 
 
 class SparkRuntime:
@@ -104,8 +87,6 @@ class SparkRuntime:
             on_start=self._resume,
         )
         self._is_warm = threading.Event()
-        self._inbox_batches = 0
-        self._listed_often = False
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
 
@@ -120,6 +101,7 @@ class SparkRuntime:
                 # Workers must find Millpond where this process found it.
                 self._given.sparkContext.pythonExec = sys.executable
         self._supervisor = Supervisor(pipeline)
+        self._inbox = InboxQuery(pipeline, store)
         self._machine.start()
         threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
@@ -218,10 +200,9 @@ class SparkRuntime:
 
     def wake_inbox(self) -> None:
         if self._supervisor.get(None) is None:
-            worn = SupervisedQuery(
-                None, self._start_inbox, worn=lambda: self._inbox_batches > _INBOX_BATCHES
+            self._supervisor.keep(
+                SupervisedQuery(None, self._start_inbox, worn=self._inbox.is_worn)
             )
-            self._supervisor.keep(worn)
 
     def catch_up(self, streams: Sequence[StreamDef]) -> None:
         for stream in streams:
@@ -258,50 +239,7 @@ class SparkRuntime:
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         with self._machine.using():
-            return self._read_relation(relation, path)
-
-    def _read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
-        try:
-            frame = sources.relation_frame(self.spark, relation)
-        except Exception as error:
-            raise sources.unreadable_error(relation, error) from error
-        schema = relation.schema
-        tables = parquet_tables(relation) if sources.is_direct(relation) else _tables
-
-        def load(batches):  # type: ignore[no-untyped-def]
-            judge = Admission(schema, None, BEGINNING, 0)
-            good = [schema.to_arrow().empty_table()]
-            reason = ""
-            for table in tables(batches):
-                admitted = admit(table, judge)
-                good.append(admitted.elements.select(list(schema.names)))
-                if admitted.rejects.num_rows and not reason:
-                    bad = admitted.rejects.to_pylist()[0]
-                    reason = f"{bad['reason']}: {bad['raw']}"
-            file = write_arrow(path, pa.concat_tables(good))
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "rows": [file.rows],
-                    "bytes": [file.bytes],
-                    "checksum": [file.checksum],
-                    "reason": [reason],
-                }
-            )
-
-        result = "rows bigint, bytes bigint, checksum string, reason string"
-        try:
-            (row,) = frame.mapInArrow(load, result).collect()
-        except Exception as error:
-            raise sources.unreadable_error(relation, error) from error
-        if row.reason:
-            path.unlink(missing_ok=True)
-            raise MillpondError(
-                "DATA-501",
-                f'a row of relation "{relation.name}" cannot be read',
-                detail=row.reason[:400],
-                hint="Mend the row, or declare the column with a type that fits.",
-            )
-        return FileMeta(path, row.rows, row.bytes, row.checksum)
+            return write_relation(self.spark, relation, path)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -317,6 +255,7 @@ class SparkRuntime:
         shutil.rmtree(self._scratch, ignore_errors=True)
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
         del self._pipeline
+        self._inbox.forget_pipeline()
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -383,52 +322,7 @@ class SparkRuntime:
         return on_batch
 
     def _start_inbox(self) -> StreamingQuery:
-        """Start the inbox's streaming query, always from a new checkpoint.
-
-        The epoch log knows by number which pushes are done. So Spark's own record of them, which
-        would grow with every push for ever, is not needed.
-        """
-        checkpoint = self._scratch / f"inbox-{uuid.uuid4().hex[:8]}"
-        self._inbox_batches = 0
-        inbox = str(self._store / "inbox")
-        # Spark lists a file under a path with a bracket once for every file of the batch.
-        self._listed_often = sources.literal_glob(inbox) != inbox
-        frame = (
-            self.spark.readStream.format("binaryFile")
-            .schema(sources.FILES)
-            .option("pathGlobFilter", "*.arrow")
-            .option("maxFilesPerTrigger", str(_MAX_PUSHES))
-            .load(sources.literal_glob(inbox))
-        )
-        return (
-            frame.select("path")
-            .writeStream.foreachBatch(self._inbox_batch)
-            .queryName(f"millpond inbox {uuid.uuid4().hex[:6]}")
-            .option("checkpointLocation", str(checkpoint))
-            .options(**_LOGS_BEHIND)
-            .trigger(processingTime="0 seconds")
-            .start()
-        )
-
-    def _inbox_batch(self, frame: DataFrame, batch_id: int) -> None:
-        pipeline = self._pipeline
-        self._inbox_batches += 1
-        # Read after Spark listed the batch's files, so every push among them is known.
-        waiting = pipeline.waiting_pushes()
-        if not waiting:
-            return
-        plan = pipeline.plan(INBOX, None)
-        try:
-            # A task costs more than the files Spark would give it: few tasks, few segments.
-            several = self.spark.sparkContext.defaultParallelism
-            is_little = sum(waiting.values()) < _ROWS_A_TASK
-            once = frame.distinct() if self._listed_often else frame
-            packed = once.coalesce(1 if is_little else several)
-            built, numbers = build_inbox(packed, plan, frozenset(waiting))
-            if numbers:
-                pipeline.commit(INBOX, batch_id, plan, built, numbers)
-        finally:
-            pipeline.release(plan)
+        return self._inbox.start(self.spark, self._scratch)
 
     def _warm_up(self) -> None:
         """Start the workers now; otherwise the first batch would wait seconds for them."""
@@ -467,10 +361,6 @@ def _within_seconds(seconds: float, work: Callable[[], None]) -> None:
         raise TimeoutError
     if failed:
         raise failed[0]
-
-
-def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    return (pa.Table.from_batches([batch]) for batch in batches)
 
 
 def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], _Built]:

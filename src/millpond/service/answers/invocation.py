@@ -136,11 +136,12 @@ class Invoker:
     def _answer(
         self, query: PreparedQuery, at: int | None, budget: Budget | None, after: str | None
     ) -> Answer:
-        part, place = None, self.partial.read(query, after)
+        part = None
         bounds: Bounds | None = None
         reading = self._floors.capture()
         with self._log.pin() as version:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
+            place = self.partial.read(version, query, streams, after)
             now = self.present.now_of(version, query.bound, streams, reading)
             instant = now if at is None else at
             if place is not None:

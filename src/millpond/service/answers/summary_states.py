@@ -24,8 +24,9 @@ from millpond.state.version import SegmentRef, Version
 from millpond.synopses.summaries.protocol import Cells
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
-#: How many positions of a summary are kept: a cursor asks for the one it began at.
-_KEPT = 4
+#: How many positions of a summary are kept: a cursor asks for the one it began at. All but the one
+#: that was asked for last go where they would take more bytes than this.
+_KEPT, _KEPT_BYTES = 4, 16 << 20
 
 #: Computes the cells of a summary of some segments' elements: (plan, segments, since, position).
 Compute = Callable[[SummaryPlan, Sequence[SegmentRef], int, int], Cells]
@@ -73,10 +74,17 @@ class SummaryStates:
                 base = self._find_base(plan, definition, known, wanted)
                 found = self._advance(version, stream, plan, base, wanted, compute)
                 known[wanted] = found
-                while len(known) > _KEPT:
-                    known.popitem(last=False)
             known.move_to_end(wanted)
+            while len(known) > 1 and (len(known) > _KEPT or _measure(known) > _KEPT_BYTES):
+                known.popitem(last=False)
             return found
+
+    def measure(self, definition: SummaryDef) -> int:
+        """What this process holds of a summary now, in bytes."""
+        with self._lock:
+            lock = self._locks[definition.id]
+        with lock:
+            return _measure(self._known[definition.id])
 
     def forget(self, definition: SummaryDef) -> None:
         """Let go of a summary that was dropped."""
@@ -127,6 +135,10 @@ class SummaryStates:
         for ref in segments:
             summary = plan.add(summary, self._files.segment(ref).table, ref.seq_runs, since)
         return summary
+
+
+def _measure(known: OrderedDict[int, StreamSummary]) -> int:
+    return sum(summary.held for summary in known.values())
 
 
 def _add(summary: StreamSummary, cells: Cells) -> Cells:

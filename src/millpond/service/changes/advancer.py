@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.planner.dataflow.shared_log import find_shape
@@ -33,20 +33,20 @@ from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
+from millpond.service.changes.advance_change import Gained, make_change
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.release_accounts import ReleaseAccounts
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
-from millpond.service.changes.shared_logs import count_changes, find_joinable, join_shared_logs
+from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
-from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
+from millpond.state.version import Version
 from millpond.work import wait_for
 
 log = logging.getLogger("millpond.advancer")
@@ -391,14 +391,8 @@ class Advancer:
         self.retries.note(stream.id, error)
         self._events.derivation_failed(stream, error)
 
-    def _commit(
-        self, gained: list[tuple[list[Runnable], AdvanceJob, AdvanceResult]]
-    ) -> list[AdvanceJob]:
+    def _commit(self, gained: list[Gained]) -> list[AdvanceJob]:
         """Commit what jobs gave, as one epoch.
-
-        INV-BACKDATED-1: of an update of a non-retroactive relation and the delivery of the instants
-        it speaks of, whichever commits second sees the first. An update is refused or dated anew
-        (`Relations`); a job that did not see an update is planned again.
 
         Returns:
             The jobs that have to be planned again.
@@ -408,48 +402,9 @@ class Advancer:
             return overtaken
 
         def change(now: Version) -> EpochChange:
-            segments: list[SegmentRef] = []
-            matches = []
-            clocks: dict[int, StreamClock] = {}
-            outdated: list[int] = []
-            for members, job, result in gained:
-                if self._is_overtaken(now, members, job):
-                    overtaken.append(job)
-                    continue
-                for item in members:
-                    id = item.derivation.id
-                    if id in result.failures or id not in now.streams:
-                        continue
-                    if now.clock(id).position == item.clock.position:
-                        upto = result.reached.get(id, job.upto)
-                        clocks[id] = replace(
-                            now.clock(id), heartbeat=upto + 1, relations_epoch=job.now
-                        )
-                        if id not in result.unchanged:
-                            outdated += [s.id for s in now.segments(id, WAITING)]
-                for id, logged in result.logged.items():
-                    if id in clocks:
-                        count_changes(now, logged, clocks)
-                for piece in result.built:
-                    clock = clocks.get(piece.stream_id)
-                    if clock is None:
-                        continue  # dropped meanwhile
-                    if piece.matches is not None:
-                        owner = new_segment_id(len(segments))
-                        matches.append(match_ref(owner, 0, piece.upto, piece.matches))
-                    is_shared = piece.stream_id in result.logged
-                    base = 0 if is_shared else clock.next_seq  # its numbers are the logs'
-                    segments.append(segment_ref(piece, ((0, base),)))
-                    if piece.kind == WAITING:
-                        continue
-                    clocks[piece.stream_id] = replace(
-                        clock,
-                        high=max(piece.max_ts, clock.high or piece.max_ts),
-                        next_seq=clock.next_seq + piece.file.rows,
-                    )
-            return EpochChange(
-                kind="advance", segments=segments, matches=matches, clocks=clocks, expired=outdated
-            )
+            nonlocal overtaken
+            made, overtaken = make_change(now, gained, self._relations)
+            return made
 
         try:
             after = self._log.commit(change)
@@ -472,17 +427,6 @@ class Advancer:
         self._events.derivations_advanced(after, built)
         self._notify()
         return overtaken
-
-    def _is_overtaken(self, now: Version, members: list[Runnable], job: AdvanceJob) -> bool:
-        """Whether a non-retroactive relation was told, after a job had been planned, of an instant
-        up to which the job delivers."""
-        read = {id for item in members for id in item.derivation.relations}
-        return any(
-            isinstance(relation := now.relations.get(id), RelationDef)
-            and relation.non_retroactive
-            and self._relations.was_told(now, id, job.now, job.upto)
-            for id in read
-        )
 
 
 def _discard(result: AdvanceResult) -> None:

@@ -31,7 +31,6 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
-from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.options import option
 from millpond.service.queries.prepared import seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
@@ -215,43 +214,6 @@ class Derivations:
                 raise
             return by("aware")
 
-    def sources_of(self, version: Version, stream: StreamDef) -> list[StreamDef]:
-        """The streams a derived stream is derived from, however far below; itself of any other."""
-        found: dict[tuple[int, str], StreamDef] = {}
-        waiting, seen = [stream], {stream.id}
-        while waiting:
-            current = waiting.pop()
-            if current.derived is None:
-                found[current.id, current.kind] = current
-                continue
-            for below in self.read_by(version, current):
-                if below.derived is None or below.id not in seen:
-                    waiting.append(below)
-                    seen.add(below.id)
-        return list(found.values())
-
-    def read_by(self, version: Version, stream: StreamDef) -> list[StreamDef]:
-        """The streams a derivation reads; of one that cannot be planned, those it may read."""
-        derivation = self.find_of(version, stream)
-        if derivation is None:
-            return [s for s in version.named_streams() if _may_read(version, stream, s)]
-        return [stream_of(version, leaf) for leaf in derivation.bound.streams]
-
-    def reach_below(
-        self, version: Version, stream: StreamDef, at: int
-    ) -> list[tuple[StreamDef, int | None]]:
-        """The streams a derivation reads, each with the least timestamp of an element that its
-        changes after `at` depend on (None: every element)."""
-        derivation = self.find_of(version, stream)
-        if derivation is None:
-            return [(below, None) for below in self.read_by(version, stream)]
-        found = derivation.reach(at)
-        return [
-            (below, since)
-            for name, since in found.items()
-            if isinstance(below := version.find(name), StreamDef)
-        ]
-
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived, but for change logs that are in a shared log."""
         if self._planned_derivations.keys() - version.streams.keys():
@@ -264,38 +226,6 @@ class Derivations:
             found = [s for s in every if s.derived is not None and s.shared_log is None]
             self._listed = (version.streams, found)
         return found
-
-    def needed_since(self, version: Version, stream: StreamDef) -> int:
-        """The timestamp from which derivations still need a stream; END if none does."""
-        needed: int = END
-        for derived in self.list_streams(version):
-            derivation = self.find_of(version, derived)
-            if derivation is None:  # nobody knows what it needs, and it may be planned again
-                needed = BEGINNING if _may_read(version, derived, stream) else needed
-                continue
-            if stream.id not in derivation.streams:
-                continue
-            position = version.clock(derived.id).position
-            reach = derivation.reach(position).get(stream.name)
-            needed = min(needed, BEGINNING if reach is None else reach)
-        return needed
-
-    def oldest_epoch_needed_of(self, relation_id: int) -> int:
-        """The epoch as of which some derivation still has to read a relation."""
-        version = self._log.version
-        epochs = [
-            version.clock(derived.id).relations_epoch
-            for derived in self.list_streams(version)
-            if self._needs_relation(version, derived, relation_id)
-        ]
-        return min(epochs, default=version.epoch)
-
-    def _needs_relation(self, version: Version, derived: StreamDef, relation_id: int) -> bool:
-        derivation = self.find_of(version, derived)
-        if derivation is not None:
-            return relation_id in derivation.relations
-        relation = version.relations.get(relation_id)
-        return relation is not None and _may_read(version, derived, relation)
 
     def find(self, name: str) -> StreamDef:
         """The derived stream of a name. Raises CQL-201 or CQL-216."""
@@ -498,14 +428,6 @@ class Derivations:
             return EpochChange(kind="derive", add=[s for s, _ in starts], clocks=clocks)
 
         self._log.commit(change)
-
-
-def _may_read(version: Version, derived: StreamDef, other: StreamDef | RelationDef) -> bool:
-    """Whether a derivation that cannot be planned may read a stream or a relation."""
-    assert derived.derived is not None
-    if derived.derived.query_id is not None and isinstance(other, StreamDef):
-        return any(x.stream_id == other.id for x in version.leaves(derived.derived.query_id))
-    return may_read(version, derived.derived.text, other.name)
 
 
 def _is_on_system_time(version: Version, bound: BoundQuery) -> bool:

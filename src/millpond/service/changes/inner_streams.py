@@ -23,6 +23,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.resolve.inner_streams import PREFIX, InnerStreamMissing
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 from millpond.service.changes.advancer import Advancer
+from millpond.service.changes.derivation_reads import find_sources
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.queries.prepared import stream_of
@@ -130,7 +131,7 @@ class InnerStreams:
         lengths = [
             altered.retain if altered is not None and base.id == altered.id else base.retain
             for leaf in bound.streams
-            for base in self._derivations.sources_of(version, stream_of(version, leaf))
+            for base in find_sources(self._derivations, version, stream_of(version, leaf))
         ]
         return max((n for n in lengths if n is not None), default=None) if all(lengths) else None
 

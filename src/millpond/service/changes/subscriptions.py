@@ -17,6 +17,7 @@ from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import PAGE, ChangeReader
 from millpond.service.changes.cursor import OLDEST, parse_cursor
 from millpond.service.changes.derivations import Derivations
+from millpond.service.queries.prepared import check_answerable
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Change, Changes
 from millpond.state.epoch_log import EpochLog
@@ -150,7 +151,7 @@ class Subscriptions:
         version = self._log.version
         current = version.definition(followed.id)
         if isinstance(current, QueryDef):
-            self._registrar.check_answerable(current)
+            check_answerable(current)
             found = version.change_log(current.id)
             if found is None:
                 found = self._derivations.follow(current)

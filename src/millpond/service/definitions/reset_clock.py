@@ -35,6 +35,7 @@ from millpond.runtime.shared_log_task import CutLogsJob, CutLogsResult, cut_logs
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivation import find_start
+from millpond.service.changes.derivation_reads import list_read
 from millpond.service.changes.derivations import Derivations
 from millpond.service.ingest.intake import Intake, check_heartbeat
 from millpond.service.ingest.sequencer import (
@@ -241,7 +242,7 @@ class ClockResets:
         """Set back what is derived from a stream and went beyond the last final instant."""
         version = plan.version
         left = list(self._derivations.list_streams(version))
-        reads = {d.id: {s.id for s in self._derivations.read_by(version, d)} for d in left}
+        reads = {d.id: {s.id for s in list_read(self._derivations, version, d)} for d in left}
         below, found = {stream.id}, list[StreamDef]()
         while left:
             waiting = {derived.id for derived in left}

@@ -6,9 +6,9 @@ from typing import Any
 
 from millpond.catalog.objects import StreamDef, SummaryDef, fold_name
 from millpond.cql.tree.statements import CreateSummary, Drop
-from millpond.engine.joins.keys import axis_of
+from millpond.engine.joins.keys import Axis, axis_of
 from millpond.errors import MillpondError
-from millpond.model.summaries import DEFAULT_MEMORY
+from millpond.model.summaries import DEFAULT_MEMORY, MOST_TOGETHER
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
@@ -16,7 +16,11 @@ from millpond.service.queries.registration import Registrar
 from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
+from millpond.synopses.summaries.stream_summary import count_least_bytes
 from millpond.synopses.summaries.zones import Grid
+
+#: Types of which a histogram has no use.
+_INSTANTS = ("TIMESTAMP", "DATE")
 
 
 class SummaryDefinitions:
@@ -107,6 +111,15 @@ def _define(statement: CreateSummary, id: int, version: Version) -> SummaryDef:
             span=statement.attribute_span,
         )
     axis = axis_of(field.type, field.type)
+    if statement.kind == "histogram" and field.type.startswith(_INSTANTS):
+        raise MillpondError(
+            "CQL-205",
+            f"no histogram of a {field.type}",
+            detail="A histogram tells magnitudes apart: its bars would be years wide.",
+            hint="Write USING SAMPLE.",
+            text=text,
+            span=statement.attribute_span,
+        )
     if axis is None or (statement.kind != "count sketch" and not axis.is_ordered):
         served = "numbers, instants and texts" if axis is None else "numbers and instants"
         raise MillpondError(
@@ -117,11 +130,32 @@ def _define(statement: CreateSummary, id: int, version: Version) -> SummaryDef:
             text=text,
             span=statement.attribute_span,
         )
-    if Grid.of(statement.granularity, statement.rate, statement.depth).reach > END // 4:
+    grid = Grid.of(statement.granularity, statement.rate, statement.depth)
+    if grid.reach > END // 4:
         raise MillpondError(
             "CQL-207",
             "the granularities together are longer than all instants there are",
             hint="Choose a smaller depth or rate of COLLAPSE.",
+            text=text,
+        )
+    memory = statement.memory or DEFAULT_MEMORY
+    least = count_least_bytes(statement.kind, grid, axis is Axis.FLOAT)
+    least_kb = -(-least // 1024)
+    if memory < least:
+        raise MillpondError(
+            "CQL-207",
+            f"a {statement.kind} of this shape takes {least_kb} KB at least",
+            detail=f"It has up to {grid.most_cells:,} cells.",
+            hint=f"Write MEMORY '{least_kb} KB', or a smaller rate or depth of COLLAPSE.",
+            text=text,
+        )
+    together = memory + sum(other.memory for other in version.summaries.values())
+    if together > MOST_TOGETHER:
+        raise MillpondError(
+            "CQL-207",
+            f"the summaries would take {together >> 20:,} MB together",
+            detail=f"All summaries of a pond may take {MOST_TOGETHER >> 20:,} MB.",
+            hint="DROP SUMMARY some, or declare a smaller MEMORY.",
             text=text,
         )
     return SummaryDef(
@@ -134,7 +168,7 @@ def _define(statement: CreateSummary, id: int, version: Version) -> SummaryDef:
         statement.rate,
         statement.depth,
         statement.kind,
-        statement.memory or DEFAULT_MEMORY,
+        memory,
         text,
     )
 
@@ -152,6 +186,7 @@ def describe_summary(
         "zones": len(summary.zones),
         "zones of the newest granularity": int((summary.zones.granularity == 1).sum()),
         "bytes": summary.bytes,
+        "bytes held": states.measure(definition),
         "bytes declared": definition.memory,
         "confidence": round(float(summary.kind.confidence(summary.top)[0]), 4),
         "upto": format_instant(position_of(version, stream, plan_of(definition, stream))),

@@ -7,6 +7,7 @@ asked once. Then it is bound, and each of its leaves has its factors and its slo
 from __future__ import annotations
 
 import zlib
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,6 +29,9 @@ from millpond.service.queries.join_use import join_of
 from millpond.service.queries.options import option, static_reduction, tolerance_of
 from millpond.service.queries.query_stems import slot_key
 from millpond.state.version import Version
+
+#: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
+MOST_PREPARED = 4_096
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,46 @@ def seed_of(bound: BoundQuery) -> int:
     """The seed of a bound query without a seed option; computed only for a query with samples."""
     sampled = any(leaf.sample is not None for leaf in bound.streams)
     return default_seed(bound) if sampled else 0
+
+
+class PreparedQueries:
+    """The queries invoked lately, ready to be invoked again; who changes them holds a lock."""
+
+    def __init__(self) -> None:
+        self._prepared: OrderedDict[int, PreparedQuery] = OrderedDict()
+
+    def find(self, id: int) -> PreparedQuery | None:
+        """Find a query; None: it has to be prepared again."""
+        return self._prepared.get(id)
+
+    def keep(self, id: int, prepared: PreparedQuery) -> None:
+        """Keep a query; of too many, drop the one that was kept first."""
+        self._prepared.pop(id, None)
+        self._prepared[id] = prepared
+        while len(self._prepared) > MOST_PREPARED:
+            self._prepared.popitem(last=False)
+
+    def forget(self, id: int) -> None:
+        """Drop a query if it is kept."""
+        self._prepared.pop(id, None)
+
+
+def check_answerable(definition: QueryDef) -> None:
+    """Raise POND-402 when a query is inactive or suspended."""
+    if definition.suspended is not None:
+        raise MillpondError(
+            "POND-402",
+            f'query "{definition.name}" is suspended',
+            detail=definition.suspended,
+            hint=f"ALTER QUERY {definition.name} SET (active = true) starts it again.",
+        )
+    if not definition.active:
+        raise MillpondError(
+            "POND-402",
+            f'query "{definition.name}" is inactive',
+            detail="It keeps its definition but is not answered.",
+            hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
+        )
 
 
 def stream_valued_error(bound: BoundQuery, instead: str) -> MillpondError:

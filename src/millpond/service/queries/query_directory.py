@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.catalog.objects import QueryDef
-from millpond.errors import MillpondError
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.errors import MillpondError, Span
+from millpond.planner.resolve.names import did_you_mean
 from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import Version
 
@@ -212,3 +213,39 @@ def _find_query(version: Version, name: str) -> QueryDef:
     if not isinstance(found, QueryDef):
         raise MillpondError("CQL-201", f'no query "{name[:100]}"', hint="SHOW QUERIES lists them.")
     return found
+
+
+def find_query(
+    version: Version, name: str, text: str | None = None, span: Span | None = None
+) -> QueryDef:
+    """Find the standing query of a name.
+
+    Args:
+        version: Where to look.
+        name: The name.
+        text: The statement that has the name.
+        span: Where the name is in the statement.
+
+    Raises:
+        MillpondError: CQL-201 if nothing has the name, CQL-216 if something else has it.
+    """
+    found = version.find(name)
+    if isinstance(found, QueryDef):
+        return found
+    if found is not None:
+        kind = "stream" if isinstance(found, StreamDef) else "relation"
+        raise MillpondError(
+            "CQL-216",
+            f'"{name}" is a {kind}, not a query',
+            hint=f"Ask it: SELECT * FROM {name}.",
+            text=text,
+            span=span,
+        )
+    queries = [n for n in version.names() if isinstance(version.find(n), QueryDef)]
+    raise MillpondError(
+        "CQL-201",
+        f'no query "{name}"',
+        hint=did_you_mean(name, queries) or "SHOW QUERIES lists them.",
+        text=text,
+        span=span,
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -28,12 +27,18 @@ from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
-from millpond.planner.resolve.names import did_you_mean
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.options import check_options, option, refuse_unchangeable
-from millpond.service.queries.prepared import PreparedQuery, prepare_again, prepare_once
+from millpond.service.queries.prepared import (
+    PreparedQueries,
+    PreparedQuery,
+    check_answerable,
+    prepare_again,
+    prepare_once,
+)
+from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.reductions import with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
@@ -50,8 +55,6 @@ from millpond.work import endless_work
 
 log = logging.getLogger("millpond.queries")
 
-#: Queries kept ready to be invoked; another is bound again first, in about 0.2 ms.
-_MOST_PREPARED = 4_096
 #: How the reason of a suspension begins when a query's text does not bind any more.
 UNBOUND = "It cannot be bound any more: "
 #: Registered together, so few are probably about to be invoked.
@@ -78,7 +81,7 @@ class Registrar:
         self.names = CurrentNames(log)
         self._binder = Binder(self.names)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
-        self._prepared_queries: OrderedDict[int, PreparedQuery] = OrderedDict()
+        self._prepared_queries = PreparedQueries()
         self._events = events
         self._followers = followers
 
@@ -116,7 +119,7 @@ class Registrar:
             )
             if len(requests) <= _FEW:
                 for id, prepared in added.prepared.items():
-                    self._keep_prepared(id, prepared)
+                    self._prepared_queries.keep(id, prepared)
             self._follow(added.definitions)
         self._events.definitions_changed()
         return added.definitions
@@ -190,7 +193,7 @@ class Registrar:
             self._log.commit(change)
             self._stems.disuse(used)
             for id in ids:
-                self._prepared_queries.pop(id, None)
+                self._prepared_queries.forget(id)
 
     def alter(
         self, definition: QueryDef, options: Mapping[str, Any], statement: str | None = None
@@ -390,9 +393,9 @@ class Registrar:
         self._stems.disuse(before)
         for id, query in prepared.items():
             if query is None:
-                self._prepared_queries.pop(id, None)
+                self._prepared_queries.forget(id)
             else:
-                self._keep_prepared(id, query)
+                self._prepared_queries.keep(id, query)
 
     def _current_definition(self, definition: QueryDef) -> QueryDef:
         """The query as it is now; the caller holds the lock."""
@@ -413,34 +416,9 @@ class Registrar:
         Raises:
             MillpondError: POND-402 when the query is inactive or suspended.
         """
-        self.check_answerable(definition)
-        found = self._prepared_queries.get(definition.id)
+        check_answerable(definition)
+        found = self._prepared_queries.find(definition.id)
         return found if found is not None else self._prepare(definition)
-
-    @staticmethod
-    def check_answerable(definition: QueryDef) -> None:
-        """Raise POND-402 when a query is inactive or suspended."""
-        if definition.suspended is not None:
-            raise MillpondError(
-                "POND-402",
-                f'query "{definition.name}" is suspended',
-                detail=definition.suspended,
-                hint=f"ALTER QUERY {definition.name} SET (active = true) starts it again.",
-            )
-        if not definition.active:
-            raise MillpondError(
-                "POND-402",
-                f'query "{definition.name}" is inactive',
-                detail="It keeps its definition but is not answered.",
-                hint=f"ALTER QUERY {definition.name} SET (active = true) activates it.",
-            )
-
-    def _keep_prepared(self, id: int, prepared: PreparedQuery) -> None:
-        """Keep a prepared query; of too many, drop the oldest. The caller holds the lock."""
-        self._prepared_queries.pop(id, None)
-        self._prepared_queries[id] = prepared
-        while len(self._prepared_queries) > _MOST_PREPARED:
-            self._prepared_queries.popitem(last=False)
 
     def _prepare(self, definition: QueryDef) -> PreparedQuery:
         """Bind a query not used since the start; the caller holds the lock."""
@@ -451,9 +429,9 @@ class Registrar:
                 found = prepare_again(self._log.version, definition, bound)
             except Exception as error:
                 self._suspend_unbound(definition, error)
-                self.check_answerable(self._current_definition(definition))
+                check_answerable(self._current_definition(definition))
                 raise
-            self._keep_prepared(definition.id, found)
+            self._prepared_queries.keep(definition.id, found)
             return found
 
     def prepare_once(self, text: str) -> PreparedQuery:
@@ -479,28 +457,8 @@ class Registrar:
             return self._binder.bind(text)
 
     def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
-        """The standing query of a name. Raises CQL-201 or CQL-216."""
-        version = self._log.version
-        found = version.find(name)
-        if isinstance(found, QueryDef):
-            return found
-        if found is not None:
-            kind = "stream" if isinstance(found, StreamDef) else "relation"
-            raise MillpondError(
-                "CQL-216",
-                f'"{name}" is a {kind}, not a query',
-                hint=f"Ask it: SELECT * FROM {name}.",
-                text=text,
-                span=span,
-            )
-        queries = [n for n in version.names() if isinstance(version.find(n), QueryDef)]
-        raise MillpondError(
-            "CQL-201",
-            f'no query "{name}"',
-            hint=did_you_mean(name, queries) or "SHOW QUERIES lists them.",
-            text=text,
-            span=span,
-        )
+        """Find the standing query of a name; as `find_query`."""
+        return find_query(self._log.version, name, text, span)
 
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the standing queries and derived objects over a stream or relation."""

@@ -24,8 +24,9 @@ from millpond.catalog.objects import fold_name
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.sink_def import PendingDelivery, SinkDef, SinkPosition
 from millpond.errors import MillpondError
-from millpond.service.changes.feed import Feed, Feeds
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.sinks.sender import Delivery, DeliveryError, Sender
 from millpond.state.commit.epoch_change import EpochChange, StaleChange

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.model.time import format_instant
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.results import python_values
 from millpond.service.sinks.sender import DeliveryError
 

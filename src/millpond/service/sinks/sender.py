@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 
 
 @dataclass(frozen=True)

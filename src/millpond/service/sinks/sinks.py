@@ -19,7 +19,7 @@ from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
 from millpond.planner.resolve.names import did_you_mean
-from millpond.service.changes.feed import Feeds
+from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.queries.options import check_sink_options
 from millpond.service.queries.registration import Registrar

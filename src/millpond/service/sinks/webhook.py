@@ -26,7 +26,7 @@ from typing import Any
 import httpcore
 
 from millpond.cql.parse.durations import parse_duration
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.definitions.allowed_hosts import allows_address
 from millpond.service.json_values import change_objects, dumps, to_json_value
 from millpond.service.sinks.sender import Delivery, DeliveryError

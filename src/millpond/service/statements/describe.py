@@ -12,6 +12,7 @@ from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.service.components import Components
 from millpond.service.queries.options import given_options
+from millpond.service.queries.prepared import check_answerable
 from millpond.service.results import StatementResult
 from millpond.service.statements.insert_and_heartbeat import find_table
 from millpond.service.statements.show import tabulate
@@ -24,7 +25,7 @@ def describe(components: Components, statement: Describe) -> StatementResult:
         registrar = components.registrar
         while (bound := registrar.bind_or_suspend(found)) is None:
             found = registrar.find(found.name)
-            registrar.check_answerable(found)  # else it was dropped, or goes on again
+            check_answerable(found)  # else it was dropped, or goes on again
         schema = bound.output
         facts = _describe_query(components, found)
     else:

@@ -11,6 +11,7 @@ from sqlglot import exp
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import to_duckdb
 from millpond.cql.tree import statements
+from millpond.cql.tree.nodes import SummaryEstimate
 from millpond.cql.tree.places import span_of
 from millpond.engine.admission.nested import Misfit, read_json
 from millpond.engine.scalars.residual_query import Residual
@@ -36,6 +37,17 @@ def values_of(
             CQL-212 and CQL-213 at a call that a query may not make, POND-405 if the values take too
             much time or memory.
     """
+    for given_row in statement.rows:
+        for value in given_row:
+            if (estimate := value.find(SummaryEstimate)) is not None:
+                raise MillpondError(
+                    "CQL-224",
+                    "an estimate in VALUES",
+                    detail="VALUES are constants.",
+                    hint="Write INSERT INTO … SELECT ….",
+                    text=statement.text,
+                    span=span_of(estimate) or span_of(value),
+                )
     check_constants([value for row in statement.rows for value in row], statement.text)
     fields = [field for name in columns if (field := target.schema.find(name)) is not None]
     rows = [

@@ -8,6 +8,7 @@ from sqlglot import exp
 from millpond.catalog.objects import RelationDef
 from millpond.cql import print_query, span_of, to_duckdb
 from millpond.cql.tree import statements
+from millpond.cql.tree.nodes import SummaryEstimate
 from millpond.errors import MillpondError, Span
 from millpond.model.casts import cast_value
 from millpond.model.duckdb_words import quote_name
@@ -126,6 +127,15 @@ class RowChange:
         text = print_query(value)
         before = f"SELECT * FROM {name} WHERE " if boolean else "SELECT "
         behind = "" if boolean else f" FROM {name}"
+        if value.find(SummaryEstimate) is not None:
+            raise MillpondError(
+                "CQL-224",
+                f"an estimate in {'WHERE' if boolean else 'SET'}",
+                detail="Rows are changed by their own values.",
+                hint="Ask the estimate in a query, and write the number it gives.",
+                text=self._statement.text,
+                span=span_of(value),
+            )
         try:
             self._components.registrar.bind(before + text + behind)
             if not boolean:

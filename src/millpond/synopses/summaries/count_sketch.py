@@ -58,8 +58,7 @@ class CountSketch:
         _summarize(cells.reshape(-1), which, codes, self.width, self.columns)
 
     def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        out: Cells = add_rows(cells, to, count)
-        return out
+        return add_rows(cells, to, count)
 
     def subtract(self, cells: Cells, others: Cells) -> Cells:
         return cells - others

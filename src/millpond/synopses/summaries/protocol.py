@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from numba import types
+
+from millpond.model.compiled import I64, READ_I64, compiled
 
 #: int64[cells, width]
 Cells = npt.NDArray[np.int64]
@@ -88,12 +91,21 @@ class SummaryKind(Protocol):
         ...
 
 
-def add_rows(cells: Any, to: Numbers, count: int) -> Any:
-    """Add rows up as `SummaryKind.collapse`, where adding cells is adding numbers."""
-    out = np.zeros((count, cells.shape[1]), np.int64)
-    order = np.argsort(to, kind="stable")
-    order = order[np.searchsorted(to[order], 0) :]
-    if len(order):
-        places, firsts = np.unique(to[order], return_index=True)
-        out[places] = np.add.reduceat(cells[order], firsts, axis=0)
+def add_rows(cells: Cells, to: Numbers, count: int) -> Cells:
+    """Add rows up as `SummaryKind.collapse`, where adding cells is adding numbers.
+
+    Cells without elements are passed over, so the work is that of the cells that have some.
+    """
+    width = cells.shape[1]
+    out = np.zeros((count, width), np.int64)
+    _add_rows(np.ascontiguousarray(cells).reshape(-1), to, width, out.reshape(-1))
     return out
+
+
+@compiled(types.void(READ_I64, READ_I64, types.int64, I64))
+def _add_rows(cells: Any, to: Any, width: Any, out: Any) -> None:  # pragma: no cover - compiled
+    for row in range(len(to)):
+        if to[row] >= 0 and cells[row * width] != 0:
+            begin, end = row * width, to[row] * width
+            for i in range(width):
+                out[end + i] += cells[begin + i]

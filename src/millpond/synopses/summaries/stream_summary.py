@@ -33,6 +33,11 @@ def make_kind(name: str, memory: int, grid: Grid, floats: bool) -> SummaryKind:
     return CountSketch.of_width(width)
 
 
+def count_least_bytes(name: str, grid: Grid, floats: bool) -> int:
+    """The least memory in which a summary of a kind and a grid has its cells."""
+    return 8 * grid.most_cells * make_kind(name, 0, grid, floats).width
+
+
 @dataclass(frozen=True, eq=False)
 class StreamSummary:
     """A summary; a value that never changes.
@@ -109,6 +114,16 @@ class StreamSummary:
     def bytes(self) -> int:
         """What the cells take."""
         return int(self.cells.nbytes)
+
+    @property
+    def held(self) -> int:
+        """What it takes now, in bytes: the cells, and the zones and sums that were asked for."""
+        arrays = [self.cells]
+        if "zones" in self.__dict__:
+            arrays.append(self.zones.cells)
+        if "pyramid" in self.__dict__:
+            arrays += self.pyramid[1:]
+        return int(sum(own.nbytes for own in (*arrays, *self._counted.copy().values())))
 
     def count_by_zone(self, codes: Numbers) -> Estimates:
         """Estimate how many elements of each zone have each value: float64[zones, codes].

@@ -10,13 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, add_rows
 
-#: Powers of two that have bars of their own: 2^-32 to 2^63. Smaller values are 0, greater ones are
-#: in the last bar.
+#: Powers of two that have bars of their own: 2^-32 to 2^63. Smaller values are in the bar of 0;
+#: greater ones, infinity and NaN in the last bar, as −infinity is in the first.
 _LEAST, _MOST = -32, 63
 _OCTAVES = _MOST - _LEAST + 1
+#: Beyond the edge of any bar: greater numbers and NaN count as this where lengths are compared.
+_BEYOND = 1e100
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,7 @@ class ValueHistogram:
         np.add.at(cells, (which, 1 + self._bars(codes)), 1)
 
     def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        out: Cells = add_rows(cells, to, count)
-        return out
+        return add_rows(cells, to, count)
 
     def subtract(self, cells: Cells, others: Cells) -> Cells:
         return cells - others
@@ -79,9 +81,9 @@ class ValueHistogram:
         return np.asarray(np.where(codes_ordered(low, high), inner + one + other, 0.0), np.float64)
 
     def error(self, cells: Cells, codes: Numbers) -> Estimates:
-        """At most the rest of the bar, for certain."""
-        found = self.count(cells, codes)
-        return np.maximum(cells[:, 1 + self._bars(codes)] - found, 0)
+        """At most the rest of the bar, for certain; of fractions all of it may be others."""
+        found, bars = self.count(cells, codes), cells[:, 1 + self._bars(codes)]
+        return np.asarray(bars if self.floats else np.maximum(bars - found, 0), np.float64)
 
     def error_between(self, cells: Cells, low: Numbers, high: Numbers) -> Estimates:
         """At most what the bars at the ends may hide, for certain."""
@@ -90,6 +92,7 @@ class ValueHistogram:
         for bars, counted in ((first, True), (last, last > first)):
             share = self._share(bars, low, high)
             unsure = np.where(share < 1, np.maximum(share, 1 - share), 0.0)
+            unsure = np.where(self._is_wide(bars, low, high), 1.0, unsure)
             error = error + cells[:, 1 + bars] * unsure * counted
         return np.asarray(np.where(codes_ordered(low, high), error, 0.0), np.float64)
 
@@ -136,12 +139,27 @@ class ValueHistogram:
         low, high = self._edges(bars)
         return np.maximum(np.ceil(high) - np.ceil(low), 1)
 
+    def _is_wide(self, bars: Numbers, low: Numbers, high: Numbers) -> npt.NDArray[np.bool_]:
+        """Where a bar of fractions also has values that its edges do not tell of."""
+        if not self.floats:
+            return np.zeros(len(bars), np.bool_)
+        every = self.width - 2
+        start, _ = self._edges(bars)
+        first, last = self._numbers(low), self._numbers(high)
+        # All of the last bar is meant up to NaN, the greatest number there is.
+        from_top = (bars == every) & ~(np.isnan(last) & (first <= start))
+        from_bottom = (bars == 0) & ~(np.isneginf(first) & ~(last < -start))
+        return np.asarray(from_top | from_bottom | (bars == self._side), np.bool_)
+
     def _share(self, bars: Numbers, low: Numbers, high: Numbers) -> Estimates:
         """Which share of a bar lies between two values."""
         start, end = self._edges(bars)
         negative = bars < self._side
         start, end = np.where(negative, -end, start), np.where(negative, -start, end)
-        first, last = self._numbers(low), self._numbers(high)
+        first, last = (
+            np.clip(np.nan_to_num(self._numbers(codes), nan=_BEYOND), -_BEYOND, _BEYOND)
+            for codes in (low, high)
+        )
         if not self.floats:  # whole numbers: the bar [start, end) has ceil(end) − ceil(start)
             last = last + 1
             start, end = np.ceil(start), np.maximum(np.ceil(end), np.ceil(start) + 1)

@@ -126,16 +126,21 @@ def adjust_zones(
     fixed = newest[fixed] if len(fixed) and fixed[0] == 0 else np.append(newest[:1], newest[fixed])
     ends = np.append(fixed[1:], len(cells))
     held = cells[fixed].copy()
+    confidence = kind.confidence(held)
     for step in range(1, LONGEST):
         own = np.flatnonzero(fixed + step < ends)
         if not len(own):
             break
-        lines, pairs = fixed[own] + step, np.tile(np.arange(len(own)), 2)
+        lines = fixed[own] + step
         # The line before was the first where confidence was too low: the zone ended behind it.
-        unsure = kind.confidence(held[own]) < LEAST_CONFIDENCE
-        both = kind.collapse(np.concatenate([held[own], cells[lines]]), pairs, len(own))
-        starts[lines] = unsure
-        held[own] = np.where(unsure[:, None], cells[lines], both)
+        starts[lines] = unsure = confidence[own] < LEAST_CONFIDENCE
+        grows = ~unsure & (cells[lines, 0] > 0)
+        pairs = np.tile(np.arange(int(grows.sum())), 2)
+        both = np.concatenate([held[own[grows]], cells[lines[grows]]])
+        held[own[grows]] = kind.collapse(both, pairs, len(pairs) // 2)
+        held[own[unsure]] = cells[lines[unsure]]
+        changed = own[unsure | grows]
+        confidence[changed] = kind.confidence(held[changed])
     of = np.cumsum(starts) - 1
     joined = kind.collapse(cells, of, int(of[-1]) + 1 if len(of) else 0)
     firsts = np.flatnonzero(starts)

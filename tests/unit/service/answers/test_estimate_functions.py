@@ -130,3 +130,31 @@ def test_estimates_are_not_followed(filled: Pond, statement: str) -> None:
         filled.execute(statement)
     assert filled.query("e").invoke().estimated == ("i",)
     assert all(stream.derived is None for stream in filled.streams())
+
+
+def test_estimates_are_called_what_they_are_written_as(filled: Pond) -> None:
+    """Columns without a name, errors, and statements that take no estimate."""
+    filled.execute("CREATE RELATION r (k INTEGER PRIMARY KEY, n DOUBLE)")
+    answer = filled.ask(
+        "SELECT k, SUMMARY(I).estimate.COUNT(k) + 1, SUMMARY(w).ESTIMATE.TOTAL() FROM r"
+    )
+    names = ["k", "SUMMARY(I).ESTIMATE.COUNT(k) + 1", "SUMMARY(w).ESTIMATE.TOTAL()"]
+    assert answer.table.column_names == names
+    total, count = filled.ask(
+        "SELECT * FROM (SELECT SUMMARY(w).ESTIMATE.TOTAL(), SUMMARY(i).ESTIMATE.COUNT(1) AS n)"
+    ).rows()[0]
+    assert total == 500
+    assert count > 0
+    for text, code, words in (
+        ("SELECT SUMMARY(i).ESTIMATE.COUNT(2.5)", "CQL-205", "SUMMARY(i).ESTIMATE.COUNT does not"),
+        ("INSERT INTO r VALUES (1, SUMMARY(i).ESTIMATE.COUNT(1))", "CQL-224", "in VALUES"),
+        ("UPDATE r SET n = SUMMARY(i).ESTIMATE.COUNT(k)", "CQL-224", "an estimate in SET"),
+        ("DELETE FROM r WHERE n > SUMMARY(i).ESTIMATE.COUNT(k)", "CQL-224", "an estimate in WHERE"),
+    ):
+        with pytest.raises(MillpondError) as failure:
+            filled.execute(text)
+        assert failure.value.code == code
+        assert words in str(failure.value)
+        assert "__" not in str(failure.value)
+    filled.execute("INSERT INTO r SELECT 1, SUMMARY(i).ESTIMATE.COUNT(1)")
+    assert filled.ask("SELECT n FROM r").rows()[0][0] > 0

@@ -7,7 +7,7 @@ from tests.unit.service.conftest import SECOND, components_of, rows
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, END, LAST, format_instant
+from millpond.model.time import BEGINNING, LAST, format_instant
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
@@ -101,34 +101,6 @@ def test_what_is_dropped_is_planned_no_more(pond: Pond, parts: Components) -> No
     pond.query("two").unregister()
     assert [s.id for s in parts.derivations.list_streams(parts.log.version)] == [one.id]
     assert {running[key] for key in keys} == {1}
-
-
-def test_a_stream_is_needed_as_far_as_plans_reach(pond: Pond, parts: Components) -> None:
-    def needed(name: str) -> int:
-        version = parts.log.version
-        stream = version.find(name)
-        assert isinstance(stream, StreamDef)
-        return parts.derivations.needed_since(version, stream)
-
-    assert needed("s") == END
-    pond.ingest("s", rows(10, 30, 50))
-    follow(pond, parts, WINDOWED, "q", changes="from beginning")
-    assert needed("s") <= BEGINNING
-    pond.query("q").fetch()
-    assert needed("t") == END
-    # The position is just before 50, and what is older than ten seconds then has left.
-    assert 39 * SECOND <= needed("s") <= 40 * SECOND
-    follow(pond, parts, "SELECT max(v) AS m FROM s", "all", changes="from beginning")
-    assert needed("s") == BEGINNING
-
-
-def test_relations_keep_the_epochs_that_somebody_reads(pond: Pond, parts: Components) -> None:
-    relation = next(iter(parts.log.version.relations))
-    assert parts.derivations.oldest_epoch_needed_of(relation) == parts.log.version.epoch
-    told = follow(pond, parts, "SELECT s.v FROM s, r WHERE s.v = r.v", "q")
-    read = parts.log.version.clock(told.id).relations_epoch
-    pond.execute("CREATE STREAM later (v INTEGER)")
-    assert parts.derivations.oldest_epoch_needed_of(relation) <= read < parts.log.version.epoch
 
 
 def test_final_is_what_the_slowest_stream_says(

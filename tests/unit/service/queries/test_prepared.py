@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.unit.service.conftest import OpenPond, components_of
 
+from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.service.components import Components
 from millpond.service.pond import Pond
+from millpond.service.queries import prepared
 from millpond.service.queries.prepared import (
+    PreparedQueries,
     PreparedQuery,
+    check_answerable,
     default_seed,
     prepare_again,
     prepare_once,
@@ -92,3 +98,26 @@ def test_what_was_dropped_meanwhile_is_said(pond: Pond, parts: Components) -> No
     pond.execute("DROP STREAM s")
     with pytest.raises(MillpondError, match='CQL-201: no stream "s" any more'):
         prepare_once(parts.log.version, bound)
+
+
+def test_few_queries_are_kept_prepared(monkeypatch: pytest.MonkeyPatch, parts: Components) -> None:
+    monkeypatch.setattr(prepared, "MOST_PREPARED", 2)
+    query = once(parts, "SELECT v FROM s")
+    kept = PreparedQueries()
+    for id in (1, 2, 1, 3):
+        kept.keep(id, query)
+    assert [id for id in (1, 2, 3) if kept.find(id) is not None] == [1, 3]
+    kept.forget(1)
+    kept.forget(1)
+    assert kept.find(1) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [({"suspended": "It failed."}, "is suspended"), ({"options": {"active": False}}, "inactive")],
+)
+def test_what_is_not_active_is_not_answered(state: dict[str, Any], said: str) -> None:
+    check_answerable(QueryDef(1, "q", "SELECT 1"))
+    with pytest.raises(MillpondError, match=f"POND-402.*{said}") as raised:
+        check_answerable(QueryDef(1, "q", "SELECT 1", **state))
+    assert "ALTER QUERY q SET (active = true)" in (raised.value.hint or "")

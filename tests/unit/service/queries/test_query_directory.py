@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.service.versions import stream, version_of
 
 from millpond.catalog.objects import QueryDef
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
 from millpond.service.queries.query_directory import (
     ORDERS,
     STATES,
     QueryDirectory,
     QuerySelection,
+    find_query,
 )
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
@@ -127,3 +129,14 @@ def test_a_page_of_a_hundred_thousand_costs_no_look_at_each() -> None:
         spent.append(time.process_time() - started)
     assert page.total == sum("9" in f"{i}" for i in range(7, 100_000, 50))
     assert min(spent) < 0.1
+
+
+def test_a_query_is_found_by_its_name_or_it_is_said_what_has_the_name() -> None:
+    version = version_of(QueryDef(1, "total", "SELECT 1"), stream(2, "s"))
+    assert find_query(version, "TOTAL").id == 1
+    with pytest.raises(MillpondError, match='CQL-216: "s" is a stream'):
+        find_query(version, "s")
+    with pytest.raises(MillpondError, match="CQL-201") as raised:
+        find_query(version, "totl", "INVOKE totl", Span(7, 11))
+    assert "total" in (raised.value.hint or "")
+    assert raised.value.span == Span(7, 11)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.service.changes.test_feed import (
+from tests.unit.service.changes.feeds.test_feed import (
     SCHEMA,
     advance,
     fetch_all,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.results import Changes
 from millpond.service.sinks.keyed_rows import fold_answer, fold_changes
 from millpond.service.sinks.sender import DeliveryError

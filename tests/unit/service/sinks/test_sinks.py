@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
-from tests.unit.service.changes.test_feed import SCHEMA, advance, open_pond, push, register
+from tests.unit.service.changes.feeds.test_feed import SCHEMA, advance, open_pond, push, register
 from tests.unit.service.sinks.receiver import KEY, Receiver, receiving
 
 from millpond.errors import MillpondError

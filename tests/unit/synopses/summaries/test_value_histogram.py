@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
@@ -35,12 +37,37 @@ def test_a_histogram_is_never_off_by_more_than_it_says(values, bits):
     assert (np.abs(found - counts) <= error + 1e-6 * (1 + counts)).all()
 
 
-@given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=100))
-def test_a_histogram_of_fractions_counts_ranges(values):
-    kind = ValueHistogram(4, floats=True)
-    codes = np.ascontiguousarray(code_column(pa.chunked_array([values]), Axis.FLOAT).numbers)
+_FRACTIONS = st.one_of(
+    st.floats(-1e12, 1e12),
+    st.floats(),
+    st.sampled_from([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -1e-20, 1e300, -1e300, 2.0**64]),
+)
+
+
+@given(
+    st.lists(_FRACTIONS, min_size=1, max_size=8),
+    st.lists(_FRACTIONS, min_size=2, max_size=3),
+    st.integers(0, 8),
+)
+def test_a_histogram_of_fractions_is_never_off_by_more_than_it_says(values, bounds, bits):
+    """Also of infinity, NaN, and what is too small or too large for a bar of its own."""
+    kind = ValueHistogram(bits, floats=True)
+    every = pa.chunked_array([values + bounds], pa.float64())
+    every_code = np.ascontiguousarray(code_column(every, Axis.FLOAT).numbers)
+    codes = every_code[: len(values)]
     cells = fill(kind, codes)
-    low, high = np.array([codes.min()]), np.array([codes.max()])
-    found, error = kind.count_between(cells, low, high), kind.error_between(cells, low, high)
-    assert abs(found[0, 0] - len(values)) <= error[0, 0] + 1e-6 * len(values)
-    assert kind.count_between(cells, high + 1, low)[0, 0] == 0
+    for low, high in itertools.combinations_with_replacement(np.unique(every_code), 2):
+        truth = int(((codes >= low) & (codes <= high)).sum())
+        ends = np.array([low]), np.array([high])
+        found = kind.count_between(cells, *ends)[0, 0]
+        assert abs(found - truth) <= kind.error_between(cells, *ends)[0, 0] + 1e-6 * len(values)
+        assert found >= 0
+        if low == high:
+            found = kind.count(cells, ends[0])[0, 0]
+            assert abs(found - truth) <= kind.error(cells, ends[0])[0, 0]
+        else:
+            assert kind.count_between(cells, *ends[::-1])[0, 0] == 0
+    # What surely has all of it is sure.
+    ends = np.array([codes.min()]), np.array([codes.max()])
+    if np.isneginf(values).any() and np.isnan(values).any():
+        assert kind.error_between(cells, *ends)[0, 0] == 0

@@ -1,8 +1,9 @@
 """Cursors of answers in parts: they say of which answer how much was given, and hold no state.
 
-`3f2a9c.81d3f0aa.1700000000000000.5000.1699999998,120` is: the store's incarnation, the query, the
-instant, the probes made, and for each of its streams the line its summary was at and how many
-elements had arrived. What came later is no part of the answer that is gone on with.
+`3f2a9c.81d3f0aa.1700000000000000.5000.70.1699999998,120,-5` is: the store's incarnation, the query,
+the instant, the probes made, the rows given, and for each of its streams the line its summary was
+at, how many elements had arrived, and the instant from which they were kept. What came later is no
+part of the answer that is gone on with.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ class Place:
     Attributes:
         at: The answer's instant.
         done: How many probes have been made.
+        rows: How many rows have been given.
         leaves: For each stream leaf the line of its summary (or 0), the arrival number of the first
             element that is not seen, and the instant from which elements were kept.
     """
 
     at: int
     done: int
+    rows: int
     leaves: tuple[tuple[int, int, int], ...]
 
     def write(self, incarnation: str, query: str) -> str:
-        """The cursor."""
+        """The cursor; `query` says what the answer is of."""
         leaves = "_".join(",".join(map(str, leaf)) for leaf in self.leaves)
-        return f"{incarnation}.{_digest(query)}.{self.at}.{self.done}.{leaves}"
+        return f"{incarnation}.{_digest(query)}.{self.at}.{self.done}.{self.rows}.{leaves}"
 
 
 def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
@@ -42,17 +45,23 @@ def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
     """
     parts = text.split(".")
     try:
-        own, digest, at, done, rest = parts
+        own, digest, at, done, rows, rest = parts
         found = Place(
             int(at),
             int(done),
+            int(rows),
             tuple(_numbers(leaf) for leaf in rest.split("_")),
         )
     except ValueError:
         raise _error(text, "A cursor is what came with the part before.") from None
     if own != incarnation or digest != _digest(query):
-        raise _error(text, "It is of another store or of another query.")
-    if len(found.leaves) != leaves or found.done < 0 or max(map(len, parts)) > 200:
+        raise _error(
+            text,
+            "It is of another store or query, or a stream's clock was set back since, or a stream "
+            "or summary was made again.",
+        )
+    is_read = len(found.leaves) == leaves and min(found.done, found.rows) >= 0
+    if not is_read or max(map(len, parts)) > 200:
         raise _error(text, "A cursor is what came with the part before.")
     return found
 

@@ -45,9 +45,7 @@ class JoinRun:
     Pairs are given to `receive`, at most `PIECE` at once, in the order found.
 
     Attributes:
-        pairs: How many pairs were found so far.
-        expected: How many pairs the summaries expect of all regions.
-        passed: How many they expect of those looked at.
+        total: How many pairs of equal keys the windows have, counted and not looked at.
     """
 
     def __init__(
@@ -60,7 +58,6 @@ class JoinRun:
     ) -> None:
         self.leaves = leaves
         self._receive = receive
-        self.pairs = 0
         fields = [looked.stream.schema.find(key) for looked, key in zip(leaves, keys, strict=True)]
         types = [field.type if field is not None else "" for field in fields]
         axis = axis_of(*types)
@@ -75,7 +72,6 @@ class JoinRun:
         #: The leaf whose zones are ranked, and the one whose elements are looked up.
         self.zoned = 1 if preference.attributes[1] is not None else 0
         self._probes = self._rank(preference, residual)
-        self._passed = 0.0
 
     def _rank(self, preference: BoundPreference, residual: Residual) -> Probes:
         zoned, other = self.zoned, 1 - self.zoned
@@ -88,6 +84,7 @@ class JoinRun:
         )
         codes = here.codes()[places]
         self._lookups = self._count_all(there, self.leaves[other], keys)
+        self.total = int((self._lookups * self._count_all(here, looked, keys)).sum())
         counts = summary.count_by_zone(codes)
         matrices = [
             self._estimate(r.leaf, r.estimate.kind, counts, codes) for r in preference.estimates
@@ -105,7 +102,6 @@ class JoinRun:
             looked.low,
             looked.high,
         )
-        self.expected = float(regions.results.sum())
         return Probes(regions, rest, self._count)
 
     def _estimate(self, leaf: int, kind: str, counts: Estimates, codes: Numbers) -> Estimates:
@@ -130,35 +126,22 @@ class JoinRun:
 
     def look(self, done: int, more: int) -> int:
         """Make the probes from number `done` on; say how many there were."""
-        part = self._probes.part(done, more)
-        if len(part.places):
-            for piece in part.split(PIECE):
-                for pairs in self._find_pairs(piece):
-                    self.pairs += len(pairs)
-                    self._receive(pairs)
-            results, lookups = self._probes.regions.results, self._lookups
-            value = self._probes.regions.value[part.places]
-            whole = np.maximum(lookups[value], 1)
-            self._passed += float((results[part.places] * (part.last - part.first) / whole).sum())
-        return part.probes
+        made = 0
+        while made < more:
+            part = self._probes.part(done + made, min(more - made, PIECE))
+            if not part.probes:
+                break
+            made += part.probes
+            for pairs in self._find_pairs(part):
+                self._receive(pairs)
+        return made
 
-    def passed_before(self, done: int) -> float:
-        """How many results the summaries expect of the first probes."""
-        if not done:
-            return 0.0
-        part = self._probes.part(0, done)
-        value = self._probes.regions.value[part.places]
-        share = (part.last - part.first) / np.maximum(self._lookups[value], 1)
-        return float((self._probes.regions.results[part.places] * share).sum())
-
-    @property
-    def passed(self) -> float:
-        """How many results the summaries expect of the regions looked at."""
-        return self._passed
-
-    def is_done(self, probes: int) -> bool:
-        """Whether there are no more probes than so many."""
-        return self._probes.part(probes, 1).probes == 0
+    def count_passed(self, probes: int) -> int:
+        """How many pairs of equal keys the first probes meet."""
+        part = self._probes.part(0, probes)
+        regions = self._probes.regions.take(part.places)
+        there = self._indexes[self.zoned].count(regions.keys, regions.since, regions.upto)
+        return int((there * (part.last - part.first)).sum())
 
     def _find_pairs(self, part: Looked) -> Iterator[Pairs]:
         zoned, other = self.zoned, 1 - self.zoned
@@ -169,7 +152,8 @@ class JoinRun:
         region, elements = self._indexes[other].list_elements(regions.keys, since, upto)
         starts = np.searchsorted(region, np.arange(len(regions)))
         rank = np.arange(len(region)) - starts[region]
-        chosen = (rank >= part.first[region]) & (rank < part.last[region])
+        chosen = np.flatnonzero((rank >= part.first[region]) & (rank < part.last[region]))
+        chosen = chosen[self._probes.sort(part)]
         probing = self._take(other, region[chosen], (elements[0][chosen], elements[1][chosen]))
         region, elements = self._indexes[zoned].list_elements(
             regions.keys, regions.since, regions.upto
@@ -190,20 +174,19 @@ def _cross(left: Numbers, right: Numbers, count: int) -> Iterator[tuple[Numbers,
     """Pair each row with each row of the same region, at most `PIECE` pairs at once.
 
     Args:
-        left: The regions of the rows on one side; ascending.
-        right: Those of the other side.
+        left: The regions of the rows on one side.
+        right: Those of the other side; ascending.
         count: How many regions there are.
     """
-    own, theirs = np.bincount(left, minlength=count), np.bincount(right, minlength=count)
-    ends = np.cumsum(own * theirs)
-    begins = ends - own * theirs
-    starts, others = np.cumsum(own) - own, np.cumsum(theirs) - theirs
-    total = int(ends[-1]) if count else 0
+    theirs = np.bincount(right, minlength=count)
+    others = np.cumsum(theirs) - theirs
+    ends = np.cumsum(theirs[left])
+    begins = ends - theirs[left]
+    total = int(ends[-1]) if len(left) else 0
     for begin in range(0, total, PIECE):
         pair = np.arange(begin, min(begin + PIECE, total))
-        region = np.searchsorted(ends, pair, side="right")
-        row, their_row = np.divmod(pair - begins[region], theirs[region])
-        yield starts[region] + row, others[region] + their_row
+        row = np.searchsorted(ends, pair, side="right")
+        yield row, others[left[row]] + pair - begins[row]
 
 
 def _use(table: pa.Table, places: Numbers) -> tuple[pa.Table, Numbers]:

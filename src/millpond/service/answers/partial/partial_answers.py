@@ -47,12 +47,18 @@ class PartialAnswers:
     finish: Finish
     ceilings: Limits | None = None
 
-    def read(self, query: PreparedQuery, after: str | None) -> Place | None:
+    def read(
+        self,
+        version: Version,
+        query: PreparedQuery,
+        streams: Sequence[StreamDef],
+        after: str | None,
+    ) -> Place | None:
         """The place a cursor stands for. Raises POND-412."""
         if after is None:
             return None
-        leaves = len(query.bound.streams)
-        return read_place(after, self.incarnation, query.bound.canonical, leaves)
+        asked = _describe(version, query, streams)
+        return read_place(after, self.incarnation, asked, len(query.bound.streams))
 
     def answer(
         self,
@@ -95,16 +101,22 @@ class PartialAnswers:
                 hint="Write WITH PREFERENCE DESC SUMMARY(name).ESTIMATE.COUNT(key) behind it.",
             )
         leaves = self._list_leaves(version, query, streams, views, instant, place)
-        done = place.done if place is not None else 0
+        done, given = (place.done, place.rows) if place is not None else (0, 0)
         if shape.kind == "join":
-            table, part, made = self._join(version, query, shape, leaves, budget, done, begun)
+            table, made, share, whole = self._join(
+                version, query, shape, leaves, budget, done, begun
+            )
         else:
-            table, part, made = self._select(version, query, shape, leaves[0], budget, done, begun)
-        where = Place(instant, done + made, self._marks(version, leaves, place))
-        if not part.whole:
-            cursor = where.write(self.incarnation, bound.canonical)
-            part = Part(part.share, made, part.rows, False, cursor)
-        return table, part
+            table, made, share, whole = self._select(
+                version, query, shape, leaves[0], budget, done, begun
+            )
+        given += table.num_rows
+        rows = 1.0 if shape.kind == "aggregate" else given / share if share else float(given)
+        if whole:
+            return table, Part(1.0, made, rows, True, None)
+        where = Place(instant, done + made, given, self._marks(version, leaves, place))
+        cursor = where.write(self.incarnation, _describe(version, query, streams))
+        return table, Part(share, made, rows, False, cursor)
 
     # -- selections and aggregates ---------------------------------------------------------------
 
@@ -117,7 +129,8 @@ class PartialAnswers:
         budget: Budget,
         done: int,
         begun: float,
-    ) -> tuple[pa.Table, Part, int]:
+    ) -> tuple[pa.Table, int, float, bool]:
+        """Give the rows, the probes made, the share given so far, and whether that is all."""
         run = SelectionRun(leaf, self.residual, query.bound.preference)
         # An aggregate is of everything looked at, also before the cursor.
         if shape.kind == "aggregate" and done:
@@ -126,14 +139,11 @@ class PartialAnswers:
         total = run.total
         table = self.finish(version, query, {leaf.leaf.table: run.rows()}, None)
         seen = min(done + made, total)
-        share = seen / total if total else 1.0
-        rows = table.num_rows / (made / total) if made and total else float(table.num_rows)
         if shape.kind == "aggregate":
             rest = self._sum_rest(run, shape, query.bound.preference, seen)
             matched = sum(part.num_rows for part in run.tables)
             table = scale(table, shape.aggregates, seen, total, rest, matched)
-            rows = 1.0
-        return table, Part(share, made, rows, seen >= total, None), made
+        return table, made, seen / total if total else 1.0, seen >= total
 
     @staticmethod
     def _sum_rest(
@@ -157,7 +167,8 @@ class PartialAnswers:
         budget: Budget,
         done: int,
         begun: float,
-    ) -> tuple[pa.Table, Part, int]:
+    ) -> tuple[pa.Table, int, float, bool]:
+        """Give the rows, the probes made, the share given so far, and whether that is all."""
         preference = query.bound.preference
         assert preference is not None
         assert shape.keys is not None
@@ -167,14 +178,10 @@ class PartialAnswers:
             query.limits.cap(self.ceilings),
         )
         run = JoinRun(leaves, shape.keys, self.residual, preference, pieces.receive)
-        before = run.passed_before(done)
         made = self._spend(run.look, budget, done, begun)
         table = pieces.read()
-        whole = run.is_done(done + made)
-        left = max(run.expected - before - run.passed, 0.0)
-        found = before + run.pairs
-        share = 1.0 if whole else found / (found + left) if found + left else 0.0
-        return table, Part(share, made, found + left, whole, None), made
+        passed = run.count_passed(done + made)
+        return table, made, passed / run.total if run.total else 1.0, passed == run.total
 
     @staticmethod
     def _spend(look: Callable[[int, int], int], budget: Budget, done: int, begun: float) -> int:
@@ -243,3 +250,15 @@ class PartialAnswers:
             )
             for leaf in leaves
         )
+
+
+def _describe(version: Version, query: PreparedQuery, streams: Sequence[StreamDef]) -> str:
+    """What an answer follows from besides its place: equal while the answer can be gone on with.
+
+    Streams and summaries that were made again, and streams whose clock was set back, have other
+    elements and zones under the same names.
+    """
+    preference = query.bound.preference
+    names = [e.estimate.summary.name.lower() for e in preference.estimates] if preference else []
+    summaries = [own.id for name in names if (own := version.summaries.get(name)) is not None]
+    return f"{query.bound.canonical} {[(s.id, s.resets) for s in streams]} {summaries}"

@@ -162,7 +162,8 @@ class SelectionRun:
         region, elements = self._index.list_elements(regions.keys, regions.since, regions.upto)
         starts = np.searchsorted(region, np.arange(len(part.places)))
         rank = np.arange(len(region)) - starts[region]
-        chosen = (rank >= part.first[region]) & (rank < part.last[region])
+        chosen = np.flatnonzero((rank >= part.first[region]) & (rank < part.last[region]))
+        chosen = chosen[self._probes.sort(part)]
         return (elements[0][chosen], elements[1][chosen]), part.probes
 
     def rows(self) -> pa.Table:

@@ -32,6 +32,26 @@ def test_a_probe_is_one_look_up_in_one_zone(pond: Pond) -> None:
     assert first.part.rows == pytest.approx(30, rel=0.2)
 
 
+def test_the_share_is_known_where_the_summary_expects_nothing(pond: Pond) -> None:
+    """Before a summary's first line has passed; and a part that leaves no pair is the last."""
+    for name in "ab":
+        pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+        pond.ingest(name, [{**row, "v": n % 5} for n, row in enumerate(rows(*range(40)))])
+    pond.execute("CREATE SUMMARY y ON a (v) WITH GRANULARITY INTERVAL 1 HOUR AND COLLAPSE (4, 4)")
+    pond.catch_up()
+    text = "SELECT a.v FROM a, b [RANGE 10 SECONDS] WHERE a.v = b.v"
+    query = pond.register(f"{text} WITH PREFERENCE DESC SUMMARY(y).ESTIMATE.COUNT(a.v)")
+    parts, after = [], None
+    while after is not None or not parts:
+        answer = query.invoke(budget="3 probes", after=after)
+        after = answer.part.cursor
+        parts.append((len(answer), answer.part.share, answer.part.rows, answer.part.whole))
+    assert [found for found, *_ in parts] == [24, 24, 24, 8]
+    assert [share for _, share, *_ in parts] == pytest.approx([0.3, 0.6, 0.9, 1.0])
+    assert [about for _, _, about, _ in parts] == pytest.approx([80] * 4)
+    assert [whole for *_, whole in parts] == [False, False, False, True]
+
+
 def test_keys_of_two_types_are_refused(pond: Pond) -> None:
     pond.execute(
         "CREATE STREAM a (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
@@ -39,6 +59,5 @@ def test_keys_of_two_types_are_refused(pond: Pond) -> None:
         f"CREATE SUMMARY y ON b (v) {SHAPE}"
     )
     text = "SELECT a.v FROM a, b WHERE a.v = b.v"
-    query = pond.register(f"{text} WITH PREFERENCE DESC SUMMARY(y).ESTIMATE.COUNT(b.v)")
-    with pytest.raises(MillpondError, match="cannot be looked up"):
-        query.invoke(budget="5 probes")
+    with pytest.raises(MillpondError, match="INTEGER and DOUBLE cannot be looked up"):
+        pond.register(f"{text} WITH PREFERENCE DESC SUMMARY(y).ESTIMATE.COUNT(b.v)")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.schema import Schema
-from millpond.service.changes.feed_cursor import BEFORE_ALL, Run, Streams, parse_feed_cursor
-from millpond.service.changes.feed_member import CursorWriter, Member, find_places
+from millpond.service.changes.feeds.feed_cursor import BEFORE_ALL, Run, Streams, parse_feed_cursor
+from millpond.service.changes.feeds.feed_member import CursorWriter, Member, find_places
 
 
 def member(log: int, given: int, complete: int, number: int | None = None) -> Member:

@@ -12,8 +12,8 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.changes import derivations
-from millpond.service.changes.feed import Feed
-from millpond.service.changes.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed import Feed
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.testing.local_runtime import open_local

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
-from millpond.service.changes.feed_cursor import (
+from millpond.service.changes.feeds.feed_cursor import (
     BEFORE_ALL,
     Run,
     Streams,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.service.changes.feed_cursor import (
+from millpond.service.changes.feeds.feed_cursor import (
     BEFORE_ALL,
     Places,
     Run,

@@ -1,0 +1,1 @@
+"""Feeds: the changes of many queries through one reader, with one cursor."""

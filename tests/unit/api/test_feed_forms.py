@@ -1,0 +1,63 @@
+"""Events of a feed on the wire: lines, server-sent events, Arrow."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from millpond.api import encode
+from millpond.api.change_forms import EVENTS
+from millpond.api.feed_forms import encode_events, encode_page, to_objects
+from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.results import Changes
+
+TABLE = pa.table(
+    {"cursor": [6, 7], "timestamp": [1_000_000, 2_000_000], "change": ["+", "-"], "v": [3, 4]}
+)
+PAGE = Changes(TABLE, "q", "3f2a9c.5.7", 7, 2_000_000)
+FEED = [
+    FeedEvent("change", "c1", "q", 9, changes=PAGE, index=0),
+    FeedEvent("change", "c2", "q", 9, changes=PAGE, index=1),
+    FeedEvent("note", None, facts={"note": "nothing comes"}),
+    FeedEvent(
+        "mark", "c3", facts={"progress": [{"streams": ["s"], "queries": 1, "up_to": 2_000_000}]}
+    ),
+]
+
+
+def test_an_event_is_an_object() -> None:
+    first, second, note, mark = to_objects(FEED)
+    assert (first["event"], first["query"], first["id"], first["cursor"]) == (
+        "change",
+        "q",
+        9,
+        "c1",
+    )
+    assert (first["change"], second["change"]) == ("+", "-")
+    assert second["row"] != first["row"]
+    assert note == {"event": "note", "cursor": None, "note": "nothing comes"}
+    assert mark["progress"][0]["up_to"].startswith("1970-01-01")
+
+
+def test_lines_and_server_sent_events_have_the_same_objects() -> None:
+    lines = encode_events(FEED, encode.NDJSON).splitlines()
+    assert [json.loads(line)["event"] for line in lines] == [event.kind for event in FEED]
+    parts = encode_events(FEED, EVENTS).decode().strip().split("\n\n")
+    assert [part.startswith("id: ") for part in parts] == [True, True, False, True]
+    data = [part.split("data: ", 1)[1] for part in parts]
+    assert [json.loads(text) for text in data] == [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("form", [encode.NDJSON, EVENTS])
+def test_a_page_of_events_is_its_events(form: str) -> None:
+    assert encode_page(FEED, "c3", form) == encode_events(FEED, form)
+
+
+def test_a_page_in_arrow_has_a_row_an_event() -> None:
+    with pa.ipc.open_stream(encode_page(FEED, "c3", encode.ARROW)) as reader:
+        rows = reader.read_all().to_pylist()
+    assert [row["timestamp"] for row in rows] == [1_000_000, 2_000_000, None, None]
+    assert [row["change"] for row in rows] == ["+", "-", None, None]
+    assert json.loads(encode_page(FEED, "c3", encode.JSON))["cursor"] == "c3"

@@ -1,0 +1,48 @@
+"""CREATE, ALTER and DROP: their clauses, and what other systems have."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.cql.parse.reading import read, refuse
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE STREAM d AS SELECT a FROM s",
+        "CREATE RELATION d AS SELECT a FROM s",
+        "ALTER SYSTEM SET (queue_memory = '1 GB')",
+        "DROP QUERY q",
+    ],
+)
+def test_it_is_printed_as_it_was_written(text: str) -> None:
+    assert read(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        (
+            "CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts RETAIN 1 DAY",
+            "CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts RETAIN INTERVAL 1 DAY",
+        ),
+    ],
+)
+def test_what_is_read_is_printed_in_full(text: str, meant: str) -> None:
+    assert read(text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("CREATE TABLE t (a INT)", "TABLE"),
+        ("CREATE OR REPLACE QUERY q AS SELECT a FROM s", "OR"),
+        ("CREATE QUERY IF NOT EXISTS q AS SELECT a FROM s", "IF"),
+        ("DROP QUERY IF EXISTS q", "IF"),
+        ("DROP STREAM s CASCADE", "CASCADE"),
+        ("ALTER TABLE t ADD COLUMN x INT", "TABLE"),
+        ("CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts SLACK 5 SECONDS", "SLACK"),
+    ],
+)
+def test_it_is_refused_at_its_place(text: str, place: str) -> None:
+    assert refuse(text) == ("CQL-103", place)

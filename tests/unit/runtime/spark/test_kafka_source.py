@@ -1,0 +1,49 @@
+"""Ranges of Kafka's records: how far a batch goes, and who reads what of it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.runtime.kafka.read_range import OffsetRange
+from millpond.runtime.spark.kafka_source import deal_ranges, limit_offsets
+
+numbers = st.integers(0, 50_000)
+ranges = st.lists(st.tuples(numbers, numbers), max_size=6).map(
+    lambda pairs: [OffsetRange("t", n, min(p), max(p)) for n, p in enumerate(pairs)]
+)
+
+
+@given(ranges, st.integers(1, 8))
+def test_every_record_is_dealt_once_and_in_order(given: list[OffsetRange], slots: int) -> None:
+    dealt = [part for share in deal_ranges(given, slots) for part in share]
+    for whole in given:
+        own = [part for part in dealt if part.partition == whole.partition]
+        assert own[0].first == whole.first
+        assert own[-1].stop == whole.stop
+        assert [part.stop for part in own[:-1]] == [part.first for part in own[1:]]
+    assert len(deal_ranges(given, slots)) <= slots + 1
+
+
+def test_a_range_whose_beginning_is_unknown_stays_whole() -> None:
+    ((found,),) = deal_ranges([OffsetRange("t", 0, -1, 900_000)], 4)
+    assert (found.first, found.stop) == (-1, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("start", "ends", "most", "limited"),
+    [
+        ({"t": {"0": 10}}, {"t": {"0": 20}}, 100, {"t": {"0": 20}}),
+        ({"t": {"0": 10}}, {"t": {"0": 5}}, 100, {"t": {"0": 10}}),  # the brokers know less
+        ({"t": {"0": 10, "1": 4}}, {"t": {"0": 20}}, 100, {"t": {"0": 20, "1": 4}}),
+        ({}, {"t": {"0": 1_000, "1": 0}}, 10, {"t": {"0": 10, "1": 0}}),
+    ],
+)
+def test_a_batch_ends_where_it_has_enough(
+    start: dict[str, dict[str, int]],
+    ends: dict[str, dict[str, int]],
+    most: int,
+    limited: dict[str, dict[str, int]],
+) -> None:
+    assert limit_offsets(start, ends, most) == limited

@@ -1,0 +1,50 @@
+"""Local Parquet files, read by tasks themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from millpond.catalog.objects import RelationDef
+from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema
+from millpond.runtime.spark.parquet import check_columns, parquet_tables, row_groups, sizes
+
+RELATION = RelationDef(1, "r", Schema((Field("v", "BIGINT"), Field("t", "VARCHAR"))))
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    path = tmp_path / "a b.parquet"
+    table = pa.table({"V": range(5), "other": ["x"] * 5})
+    pq.write_table(table, path, row_group_size=2)
+    return f"file://{path}"
+
+
+def test_row_groups_are_read_with_the_wanted_columns_alone(uri: str) -> None:
+    assert sizes(uri) == (2, 2, 1)
+    found = list(row_groups(uri, {"v"}, [2, 0]))
+    assert [(group, rows.to_pydict()) for group, rows in found] == [
+        (2, {"V": [4]}),
+        (0, {"V": [0, 1]}),
+    ]
+
+
+def test_a_relation_gets_all_row_groups_of_all_files(uri: str) -> None:
+    batch = pa.record_batch({"path": [uri, uri]})
+    tables = list(parquet_tables(RELATION)([batch]))
+    assert pa.concat_tables(tables)["V"].to_pylist() == [*range(5), *range(5)]
+
+
+def test_a_file_needs_one_of_the_declared_columns(uri: str, tmp_path: Path) -> None:
+    check_columns(RELATION, [uri])
+    stranger = tmp_path / "stranger.parquet"
+    pq.write_table(pa.table({"w": [1]}), stranger)
+    with pytest.raises(MillpondError, match=r"DATA-502.*none of its columns"):
+        check_columns(RELATION, [uri, str(stranger)])
+    stranger.write_bytes(b"no parquet")
+    with pytest.raises(MillpondError, match=r"DATA-502.*cannot be read"):
+        check_columns(RELATION, [str(stranger)])

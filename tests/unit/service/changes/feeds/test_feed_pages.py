@@ -1,0 +1,76 @@
+"""Pages of a feed's members: read where they begin, and put in one order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.errors import MillpondError
+from millpond.model.schema import Schema
+from millpond.service.changes.cursor import OLDEST
+from millpond.service.changes.feeds.feed_member import Member
+from millpond.service.changes.feeds.feed_pages import read_page, sort_changes
+from millpond.service.results import Changes
+
+
+def member(log: int) -> Member:
+    made = Member(QueryDef(log + 100, f"q{log}", "SELECT 1"), "active")
+    made.log = StreamDef(log, f"changes of q{log}", Schema(()))
+    return made
+
+
+def page(*stamps: int, last: int | None = None) -> Changes:
+    """A page of changes at these instants; `last` is the number of the last of them."""
+    number = len(stamps) if last is None else last
+    return Changes(pa.table({"timestamp": stamps}), "q", f"3f2a9c.1.{number}", number, 0)
+
+
+class Reader:
+    """Keeps the changes from number 8 on, as a reader of change logs does."""
+
+    def read(self, log: StreamDef, name: str, after: Any, most: int) -> Changes:
+        if after != OLDEST and after < 7:
+            raise MillpondError("POND-412", "the changes are not kept any more")
+        return page(50, 51, 52, last=10)
+
+
+def test_changes_are_ordered_by_instant_then_member_then_number() -> None:
+    pages = [(member(1), page(3, 5, 5)), (member(2), page(3, 4))]
+    found = sort_changes(pages, [3, 2])
+    assert found.stamp.tolist() == [3, 3, 4, 5, 5]
+    assert found.page.tolist() == [0, 1, 1, 0, 0]
+    assert found.row.tolist() == [0, 0, 1, 1, 2]
+    assert found.is_all
+
+
+def test_what_lies_behind_the_horizon_waits() -> None:
+    pages = [(member(1), page(3, 5)), (member(2), page(3, 5)), (member(3), page(5, 6))]
+    found = sort_changes(pages, [2, 2, 2], horizon=(5, 1))
+    assert list(zip(found.stamp.tolist(), found.page.tolist(), strict=True)) == [
+        (3, 0),
+        (3, 1),
+        (5, 0),
+        (5, 1),
+    ]
+    assert not found.is_all
+
+
+def test_only_as_many_as_are_complete_are_given() -> None:
+    found = sort_changes([(member(1), page(3, 5, 7))], [1])
+    assert found.stamp.tolist() == [3]
+    assert len(sort_changes([], []).row) == 0
+
+
+@pytest.mark.parametrize(("number", "noted"), [(8, []), (2, [7])])
+def test_changes_that_are_not_kept_are_noted_and_the_oldest_are_read(
+    number: int, noted: list[int]
+) -> None:
+    behind = member(1)
+    behind.number = number
+    trimmed: list[tuple[Member, int]] = []
+    found = read_page(Reader(), behind, 3, trimmed)  # type: ignore[arg-type]
+    assert found.position == 10
+    assert trimmed == [(behind, oldest) for oldest in noted]
