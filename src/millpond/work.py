@@ -102,6 +102,9 @@ class Work:
                 del self._wakes[key]
 
 
+#: The id of the request this context works for, which the lines of the log about it have.
+current_request: ContextVar[str | None] = ContextVar("request", default=None)
+
 _current: ContextVar[Work | None] = ContextVar("work", default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,13 +33,16 @@ def serve(*arguments: str | Path, **environment: str) -> subprocess.CompletedPro
     )
 
 
+LOGGED = re.compile(r"\d{4}-\d\d-\d\dT[0-9:.]+Z (INFO|WARNING) millpond")
+
+
 def said(ended: subprocess.CompletedProcess[str]) -> str:
-    """Its complaint, after the notes of a start."""
+    """Its complaint, after the lines of the log about its start."""
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert "Traceback" not in ended.stderr
     lines = ended.stderr.splitlines()
-    return "\n".join(line for line in lines if not line.startswith("Millpond: "))
+    return "\n".join(line for line in lines if not LOGGED.match(line))
 
 
 @pytest.fixture

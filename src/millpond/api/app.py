@@ -11,6 +11,7 @@ from millpond.api.access import Access, HostGate, PathPrefix, SiteGate, allow_or
 from millpond.api.client_limits import ClientLimits
 from millpond.api.document import COMMON, describe_errors
 from millpond.api.limits import BodyLimit, BodyMemory
+from millpond.api.request_log import RequestLog
 from millpond.api.request_work import AnswerMemory, WorkForRequest
 from millpond.api.rights.audit import AuditTrail, note_statement
 from millpond.api.rights.caller import EVERYBODY, current_caller
@@ -37,6 +38,7 @@ def create_app(
     policy: AccessPolicy = CLOSED,
     prefix: str = "",
     limits: ClientLimits | None = None,
+    access_log: bool = False,
 ) -> FastAPI:
     """Make the application that serves a pond.
 
@@ -48,6 +50,7 @@ def create_app(
         policy: What the statements of clients may make the pond read; nothing by default.
         prefix: The path a reverse proxy has the server under, like "/pond".
         limits: What the server bears from its clients.
+        access_log: Whether each request is a line of the log.
     """
     access = access or Access()
     limits = limits or ClientLimits.of()
@@ -101,6 +104,7 @@ def create_app(
         app.add_middleware(PathPrefix, prefix=prefix)
     answers = AnswerMemory(limits.answer_memory)
     app.add_middleware(WorkForRequest, max_seconds=max_seconds, memory=answers)
+    app.add_middleware(RequestLog, writes_lines=access_log)
     return app
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import re
 import signal
 import socket
 import ssl
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -24,6 +24,8 @@ from millpond.api.connections import limit_connections, watch_connections
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import CLOSED, AccessPolicy
+
+log = logging.getLogger("millpond.server")
 
 #: "mill" on a telephone's keys.
 DEFAULT_PORT = 6455
@@ -138,6 +140,7 @@ def serve(
     policy: AccessPolicy = CLOSED,
     transport: Transport | None = None,
     limits: ClientLimits | None = None,
+    access_log: bool = False,
     on_ready: Callable[[str], None] | None = None,
 ) -> int | None:
     """Serves a pond until SIGTERM or SIGINT; the pond stays the caller's to close.
@@ -154,6 +157,7 @@ def serve(
         policy: What the statements of clients may have the pond read; nothing by default.
         transport: How requests reach the server; plain HTTP without a proxy by default.
         limits: What the server bears from its clients.
+        access_log: Whether each request is a line of the log.
         on_ready: Called with the server's URL once it answers, instead of printing a line.
 
     Returns:
@@ -177,6 +181,7 @@ def serve(
         policy=policy,
         prefix=transport.prefix,
         limits=limits,
+        access_log=access_log,
     )
     config = uvicorn.Config(
         app,
@@ -292,4 +297,4 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
             if self._captured_signals:
                 self.ended_by = self._captured_signals[0]
-                print("Millpond is stopping.", file=sys.stderr, flush=True)
+                log.info("stopping")

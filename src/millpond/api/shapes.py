@@ -74,13 +74,17 @@ class TableRows(Shape):
 
 
 class Part(Shape):
-    """Which part of an answer was given: `share` of it so far, by an estimate from 0 to 1."""
+    """Which part of an answer was given: `share` of it so far, from 0 to 1.
+
+    `alone`: no rows of the answer were given before.
+    """
 
     share: float
     probes: int
     rows: float
     whole: bool
     cursor: str | None
+    alone: bool
 
 
 class Loss(Shape):

@@ -23,9 +23,13 @@ from typer.core import TyperGroup
 import millpond
 from millpond.cli import manage_tokens
 from millpond.cli.complaints import complain
+from millpond.cli.config import Config, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
+from millpond.cli.logs import LogFormat, LogLevel, start_log
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
+
+log = logging.getLogger("millpond.server")
 
 #: The port of `millpond serve`, and where `millpond shell` looks for it.
 PORT = 6455
@@ -65,7 +69,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "MILLPOND"},
 )
 
 Store = Annotated[
@@ -103,15 +107,23 @@ Secrets = Annotated[
 
 @app.callback(invoke_without_command=True)
 def options(
+    ctx: typer.Context,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(help="From which level on is logged; info for serve, otherwise warning."),
+    ] = None,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="The form of the log: text, or JSON lines.")
+    ] = LogFormat.TEXT,
+    config: Config = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """Standing queries over streams."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s"
-    )
+    # A server says what it does from its start on.
+    quiet = LogLevel.INFO if ctx.invoked_subcommand == "serve" else LogLevel.WARNING
+    start_log(log_level or quiet, log_format)
+    use_config(ctx, config)
     _raise_descriptor_limit()
-    # Its logger writes the stack of every error of a batch, which the stream's status reports.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     if version:
         print(f"millpond {millpond.__version__}")
         raise typer.Exit
@@ -207,6 +219,9 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The certificate's private key, in PEM.")
     ] = None,
+    access_log: Annotated[
+        bool, typer.Option("--access-log", help="Log a line about each request.")
+    ] = False,
     path_prefix: Annotated[
         str,
         typer.Option(metavar="PATH", help="The path a reverse proxy has the server under: /pond."),
@@ -252,7 +267,7 @@ def serve(
     policy = AccessPolicy.of(source_root or (), source_format or (), sink_host or ())
     if token == kept_token.AUTO:
         token = kept_token.make_token()
-        _note(f"the token is in {kept_token.token_file()}")
+        log.info("the token is in %s", kept_token.token_file())
     if tokens is not None:
         read_entries(tokens)  # raises what is wrong with the file
     if jwt is not None:
@@ -264,12 +279,12 @@ def serve(
     access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens, jwt)
     listener = server.bind(host, port)
     if insecure:
-        _note(f"whoever reaches {host} can read and write")
+        log.warning("whoever reaches %s can read and write", host)
     else:
         server.refuse_exposure(listener, access)
     if store is None:
-        _note("without --store everything is gone when the server ends")
-    _note("starting …")
+        log.warning("without --store everything is gone when the server ends")
+    log.info("starting")
     signal.signal(signal.SIGTERM, _exit_on_signal)
 
     from millpond.service.open_pond import open_pond
@@ -293,6 +308,7 @@ def serve(
             policy=policy,
             transport=transport,
             limits=limits,
+            access_log=access_log,
         )
     finally:
         pond.close()
@@ -398,6 +414,16 @@ def trust(
 app.add_typer(manage_tokens.app, name="token")
 
 
+@app.command()
+def config(
+    context: typer.Context,
+    command: Annotated[str, typer.Argument(metavar="COMMAND", help="Whose settings.")] = "serve",
+    format: Annotated[ReportFormat, typer.Option(help="The output format.")] = ReportFormat.TABLE,
+) -> None:
+    """Prints the settings of a command, and whether each is from the environment or a file."""
+    show_config(context, command, format)
+
+
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def bench(
     context: typer.Context,
@@ -425,10 +451,6 @@ def _use_secrets(path: Path | None) -> None:
     if path is not None:
         os.environ[VARIABLE] = str(path.absolute())
         read_secrets()
-
-
-def _note(text: str) -> None:
-    print(f"Millpond: {text}", file=sys.stderr, flush=True)
 
 
 def _exit_on_signal(number: int, frame: FrameType | None) -> None:

@@ -205,8 +205,10 @@ def loss_text(given: Answer | Changes) -> str:
     reasons = [str(loss) for loss in given.loss]
     if isinstance(given, Answer) and given.estimated:
         reasons.append(f"estimates of {', '.join(given.estimated)}")
-    if isinstance(given, Answer) and given.part is not None and not given.part.whole:
-        reasons.append("a part")
+    if isinstance(given, Answer) and (part := given.part) is not None:
+        reasons += (
+            [] if part.whole and part.alone else ["the last part" if part.whole else "a part"]
+        )
     if isinstance(given, Answer) and given.bounds is not None:
         reasons.append(_bounds_text(given.table, given.bounds))
     return f"; not exact: {'; '.join(reasons)}"

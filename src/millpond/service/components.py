@@ -10,6 +10,7 @@ acts on it is written in `event_handlers.py`.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time as clock_time
 from collections.abc import Callable, Mapping, Sequence
@@ -68,6 +69,8 @@ from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
+
+log = logging.getLogger("millpond.store")
 
 
 class PondSettings(TypedDict, total=False):
@@ -147,8 +150,17 @@ class Components:
         self.closed = False
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
+        log.info('opening the store "%s"', directory)
         self._store = Store.open(directory, self.clock)
         self.log = self._store.log
+        version = self.log.version
+        log.info(
+            "the store is open: %d streams, %d relations, %d queries",
+            len(version.streams),
+            len(version.relations),
+            len(version.queries),
+            extra={"epoch": version.epoch},
+        )
         store = self._store.directory
         self.floors = FloorsInFlight(self.clock)
         self.stems = QueryStems(store)
@@ -371,6 +383,7 @@ class Components:
         """Matches and summaries found torn at the start are made again; other damage is shown."""
         matches = {m.path: m for refs in self.log.version.matches_of.values() for m in refs}
         for problem in self._store.problems:
+            log.warning("damage found: %s", problem.primary)
             path = problem.primary.split('"')[1]
             if path in matches:
                 self.maintenance.rebuild_matches(matches[path])
@@ -385,8 +398,13 @@ class Components:
             self.runtime.start(self.sequencer, self._store.directory)
             if not self.bounded:
                 for stream in self.log.version.streams.values():
+                    if stream.source is not None:
+                        log.info("opening its source", extra={"stream": stream.name})
                     self.sources.open(stream)
-            if self.intake.list_waiting() or not self.bounded:
+            waiting = self.intake.list_waiting()
+            if waiting:
+                log.info("%d pushes wait to become visible", len(waiting))
+            if waiting or not self.bounded:
                 self.runtime.wake_inbox()
         except BaseException:
             self._store.close()
@@ -400,6 +418,11 @@ class Components:
         self.inner_streams.drop_unread()
         self.sinks.start()
         self.events.definitions_changed()
+        log.info(
+            "the pond is open after %.1f s",
+            clock_time.monotonic() - self.opened,
+            extra={"epoch": self.log.version.epoch},
+        )
 
     def check_open(self) -> None:
         """Raise POND-410 once the pond is closed."""
@@ -528,5 +551,15 @@ class Components:
         return self.inner_streams.make_for(answer)
 
     def ask(self, text: str) -> Answer:
-        """The answer to a query asked once."""
-        return self.invoker.invoke(self.registrar.prepare_once(text))
+        """The answer to a query asked once. Raises CQL-224 where it has a budget."""
+        prepared = self.registrar.prepare_once(text)
+        preference = prepared.bound.preference
+        if preference is not None and preference.budget is not None:
+            raise MillpondError(
+                "CQL-224",
+                "a question asked once is answered whole",
+                detail="BUDGET is of a standing query, and of INVOKE.",
+                hint="Leave out BUDGET, or write CREATE QUERY q AS … and INVOKE q BUDGET '…'.",
+                text=text,
+            )
+        return self.invoker.invoke(prepared)

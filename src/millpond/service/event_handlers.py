@@ -187,6 +187,11 @@ class EventHandlers(Events):
 
     def derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
         """Note damage of the store. The advancer tries again later; INVOKE answers as before."""
+        log.warning(
+            "its changes have stopped, and are tried again: %s",
+            error.primary,
+            extra={"stream": stream.name},
+        )
         if error.code == "STORE-602":
             self.file_damaged(error)
 
@@ -196,7 +201,10 @@ class EventHandlers(Events):
 
     def file_damaged(self, error: MillpondError) -> None:
         """Keep the error, for `Pond.status`."""
-        self.damage.setdefault(error.primary.rpartition("/")[2], error)
+        name = error.primary.rpartition("/")[2]
+        if name not in self.damage:
+            log.error("%s", error.primary)
+        self.damage.setdefault(name, error)
 
     def files_collected(self, paths: list[str]) -> None:
         """Close the files that were removed."""

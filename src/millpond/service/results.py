@@ -32,6 +32,8 @@ class Part:
         rows: How many rows the whole answer is estimated to have.
         whole: Whether nothing is left.
         cursor: Where to go on; None if nothing is left.
+        alone: Whether its rows are all that was given so far: of the first part, and of every part
+            of an aggregate.
     """
 
     share: float
@@ -39,6 +41,7 @@ class Part:
     rows: float
     whole: bool
     cursor: str | None
+    alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,9 @@ class Answer:
     @property
     def exact(self) -> bool:
         """Whether this is what the query means, of all that was accepted and sent."""
-        return not self.loss and not self.estimated and (self.part is None or self.part.whole)
+        part = self.part
+        is_all = part is None or (part.whole and part.alone)
+        return is_all and not self.loss and not self.estimated
 
     @property
     def columns(self) -> list[str]:

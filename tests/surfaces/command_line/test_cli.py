@@ -218,7 +218,7 @@ def test_serve_refuses_a_port_in_use_before_anything_is_opened(opened):
     assert opened == []
 
 
-def test_an_interrupt_of_the_server_closes_the_pond(opened, pond, monkeypatch):
+def test_an_interrupt_of_the_server_closes_the_pond(opened, pond, monkeypatch, caplog):
     monkeypatch.setattr(server, "announce", lambda url: signal.raise_signal(signal.SIGINT))
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -227,8 +227,8 @@ def test_an_interrupt_of_the_server_closes_the_pond(opened, pond, monkeypatch):
         signal.signal(signal.SIGTERM, before)
     assert result.exit_code == 130, result.output
     assert not pond.ready
-    assert "whoever reaches 0.0.0.0 can read and write" in result.stderr
-    assert "without --store everything is gone" in result.stderr
+    assert "whoever reaches 0.0.0.0 can read and write" in caplog.text
+    assert "without --store everything is gone" in caplog.text
 
 
 def test_shell_without_a_server():

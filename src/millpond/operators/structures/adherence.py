@@ -122,24 +122,30 @@ class _ByKey:
 
 
 class _Uniqueness:
-    """UNIQUE: a row whose partner is held needs no other."""
+    """UNIQUE: a row whose partner came needs no other, also when the partner was released."""
 
     def __init__(self, watched: int) -> None:
         self._watched = watched
+        self._known = _ByKey(came=0)
         self.observed: int | None = None
         self.violations = 0
 
     def note(self, sides: tuple[SideRows, SideRows], keys: int) -> None:
         rows = sides[self._watched]
         distinct = np.unique(rows.numbers)
+        self._known.grow(keys)
+        came = self._known.arrays["came"]
         again = len(rows.numbers) - len(distinct)
-        self.violations += again + int(rows.held.holds(distinct).sum())
+        self.violations += again + int((rows.held.holds(distinct) | (came[distinct] > 0)).sum())
+        came[distinct] = 1
 
     def find_over(self, held: Side, other: Side, words: Ints | None, upto: int) -> Bools:
-        return other.holds(held.numbers())
+        numbers = held.numbers()
+        self._known.grow(int(numbers.max(initial=-1)) + 1)
+        return other.holds(numbers) | (self._known.arrays["came"][numbers] > 0)
 
     def renumber(self, moved: Ints, most: int) -> None:
-        pass
+        self._known.renumber(moved, most)
 
 
 class _Clusters:

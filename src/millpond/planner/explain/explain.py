@@ -112,10 +112,13 @@ def _show_summaries(bound: BoundQuery) -> Iterator[str]:
     if bound.preference is not None and not isinstance(bound.partial, str):
         asked = sorted({e.estimate.summary.name for e in bound.preference.estimates})
         fade = f", faded by {bound.preference.fade:g}" if bound.preference.fade != 1 else ""
+        budget = ""
+        if bound.preference.budget is not None:
+            budget = f", {bound.preference.budget} for each element"
         kind = f"a{'n' * (bound.partial.kind == 'aggregate')} {bound.partial.kind}"
         yield (
             f"preference {bound.preference.order}: {kind} in parts, by regions of"
-            f" {', '.join(asked)}{fade}"
+            f" {', '.join(asked)}{fade}{budget}"
         )
     if bound.estimates:
         asked = sorted({e.summary.name for e in bound.estimates.values()})

@@ -83,6 +83,9 @@ class Machine:
             MillpondError: POND-415, its JVM has ended at once.
         """
         quiet_logs()
+        began = time.monotonic()
+        if self._start is not None:
+            log.info("starting Spark")
         try:
             self._adopt(self._given if self._start is None else self._start())
         except MillpondError:
@@ -94,6 +97,7 @@ class Machine:
                 raise
             _forget(gateway)
             raise self._explain_end(process) from None
+        log.info("Spark %s runs after %.1f s", self.version, time.monotonic() - began)
         self._thread = threading.Thread(target=self._watch, name="spark-watch", daemon=True)
         self._thread.start()
 

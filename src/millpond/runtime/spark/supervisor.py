@@ -223,8 +223,14 @@ class Supervisor:
         kept.retry_at = time.monotonic() + wait
         reason = kept.absent() or kept.explain(error)
         self._report_stopped(kept, reason)
-        name = f'stream "{kept.stream.name}"' if kept.stream is not None else "the inbox"
-        log.warning("%s stopped and is started again in %s s: %s", name, wait, reason)
+        stream = None if kept.stream is None else kept.stream.name
+        log.warning(
+            "%s stopped and is started again in %s s: %s",
+            "the inbox" if stream is None else "its source",
+            wait,
+            reason,
+            extra={"stream": stream},
+        )
 
     def _report_stopped(self, kept: SupervisedQuery, reason: Exception) -> None:
         kept.error = reason

@@ -146,6 +146,13 @@ class Invoker:
             instant = now if at is None else at
             if place is not None:
                 instant = place.at
+                if at is not None and at != instant:
+                    raise MillpondError(
+                        "CQL-103",
+                        "a cursor goes on at the instant of its answer",
+                        detail=f"That is {format_instant(instant)}, and not the instant asked for.",
+                        hint="Leave out AT, or leave out AFTER to begin anew.",
+                    )
             for stream in streams:
                 gap = self._followers.find_gap(version, stream, instant) if stream.derived else None
                 if gap is not None:

@@ -78,7 +78,7 @@ class Refresher(Background):
             self._events.answer_failed(query, error)
         except Exception as error:
             if not self._stopping:
-                log.warning('computing "%s" ahead failed: %s', query.name, error)
+                log.warning("computing ahead failed: %s", error, extra={"query": query.name})
 
     def _should_compute(self, query: QueryDef, prepared: PreparedQuery) -> bool:
         """Whether to compute an answer ahead: a client will likely ask, and it is not cached."""

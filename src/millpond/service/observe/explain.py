@@ -25,6 +25,7 @@ from millpond.planner.dataflow.plan import (
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
 from millpond.service.changes.derivation import SharingKey
+from millpond.service.changes.looks import make_look
 from millpond.service.changes.release_accounts import describe_releases
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
@@ -121,6 +122,8 @@ class Explainer:
     def _changes(self, bound: BoundQuery, level: str, query: QueryDef | None = None) -> str:
         """What computes a query's changes as its streams' heartbeats go on."""
         version, derivations = self._components.log.version, self._components.derivations
+        if bound.preference is not None and bound.preference.budget is not None:
+            return _describe_steps(version, bound)
         log = version.change_log(query.id) if query is not None else None
         if log is None:
             reduced = reduce_changes(bound, query)
@@ -300,3 +303,23 @@ class Explainer:
 
 def _format_value(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _describe_steps(version: Version, bound: BoundQuery) -> str:
+    """How a query with a budget is followed: in steps, the most promising regions first."""
+    try:
+        look = make_look(version, bound)
+    except MillpondError as error:
+        return f"changes are not followed in parts: {error.primary}"
+    assert look is not None
+    summaries = sorted({e.estimate.summary.name for e in look.preference.estimates})
+    conditions = ["the Query SteM of its family"] if any(s.factors for s in look.streams) else []
+    return "\n".join(
+        [
+            f"changes (in parts, in steps of {duration_text(look.line)},"
+            f" {look.preference.budget} for each element)",
+            f"  rank the regions of {', '.join(summaries)} that new elements bring, and that wait",
+            *(f"  match what is looked at with {own}" for own in conditions),
+            *(f"  {s.table}: stream {s.stream}, by {s.key}" for s in look.streams),
+        ]
+    )

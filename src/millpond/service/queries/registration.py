@@ -309,6 +309,7 @@ class Registrar:
             current = self._log.version.queries.get(definition.id)
             if current is not None and current.suspended is None:
                 self._replace([replace(current, suspended=reason)])
+                log.warning("suspended: %s", reason, extra={"query": current.name})
 
     def bind_or_suspend(self, definition: QueryDef) -> BoundQuery | None:
         """Bind a registered query; if its text does not bind any more, suspend it alone.

@@ -13,6 +13,7 @@ number, because a receiver that has seen the first must not take it for that.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,6 +34,8 @@ from millpond.state.commit.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.fail_points import reach
 from millpond.state.version import Version
+
+log = logging.getLogger("millpond.sinks")
 
 #: The most changes a delivery can have (the option `batch`).
 MOST_BATCH = 10_000
@@ -101,6 +104,7 @@ class Deliverer:
     def die(self, reason: str) -> None:
         """Have the sink deliver no more until somebody activates it, and say why."""
         self._replace(lambda sink: replace(sink, dead=reason))
+        log.warning("delivers no more: %s", reason, extra={"sink": self._name})
 
     # -- what is delivered ---------------------------------------------------------------------
 

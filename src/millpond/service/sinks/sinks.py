@@ -305,7 +305,7 @@ def _work(name: str, worker: _Worker) -> None:
     except Exception as error:  # a closed store, for one; the position says where to go on
         worker.deliverer.trouble = f"{type(error).__name__}: {error}"
         if not worker.stopped.is_set():
-            log.exception("sink %s has stopped", name)
+            log.exception("has stopped", extra={"sink": name})
     finally:
         worker.sender.close()
 

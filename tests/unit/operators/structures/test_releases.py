@@ -101,7 +101,7 @@ def test_a_row_whose_unique_partner_came_is_released(pond) -> None:  # type: ign
 
 
 def test_what_a_second_partner_needs_is_read_back(pond) -> None:  # type: ignore[no-untyped-def]
-    again = sorted([*ORDERS, (160, 3), (160, 3), (170, 3), (171, 77)])
+    again = sorted([*ORDERS, (155, 3), (155, 3), (160, 3), (161, 77)])
     _, bound = play(pond, UNBOUNDED, PARTS, again, {"o": [U]})
     figures = bound.figures()["u"]
     assert (figures.violations, figures.recalled, bound.reads) == (4, 9, 3)
@@ -249,3 +249,17 @@ def test_only_streams_under_windows_over_time_are_read_back(pond, window: str) -
     text = f"SELECT f.v FROM {window}, o [RANGE 9 SECONDS] WHERE f.id = o.id"
     nodes = plan_query(pond.world, text).nodes()
     assert not any(node.find_release_rules({"o": [U]}) for node in nodes)
+
+
+def test_a_partner_that_was_released_counts_as_come(pond) -> None:  # type: ignore[no-untyped-def]
+    clustered = Constraint("c", CLUSTERED, ("id",), rows=0)
+    plan = plan_query(pond.world, UNBOUNDED)
+    strangers = [(i, -i) for i in range(1, 150)]
+    histories = {"f": table(sorted([*PARTS, *strangers])), "o": table(ORDERS)}
+    one = Play(plan, histories, {"o": [U], "f": [clustered]})
+    for second in range(1, 160):
+        one.advance(second)
+    one.flow.purge({plan.key: [0]})
+    one.advance(161)
+    # The orders are looked through more often than the parts, among which the strangers stay.
+    assert one.figures()["u"].held == len(strangers)

@@ -119,3 +119,21 @@ def test_all_together_is_by_streams(pond: Pond) -> None:
     assert shown[second + 1] == "0 elements, 0 elements/s, 0 segments"
     assert shown[second + 2] == "query stem: 0 predicates of 0 queries"
     assert "relation view: deltas 0, rows 0, bytes 0" in shown
+
+
+def test_a_query_followed_in_parts_says_its_budget_and_its_steps(pond: Pond) -> None:
+    """And none of the operators of the exact changes, which nothing runs."""
+    shape = "WITH GRANULARITY 64 SECONDS AND COLLAPSE (2, 3)"
+    pond.execute(f"CREATE SUMMARY y ON s (v) {shape}")
+    text = "WITH PREFERENCE ASC SUMMARY(y).ESTIMATE.COUNT(v) FADE FACTOR 0.5 BUDGET '0.5 probes'"
+    some = pond.register(f"SELECT v FROM s [RANGE 20 SECONDS] WHERE v > 2 {text}")
+    some.fetch()
+    for level in ("logical", "rewritten", "shared", "runtime"):
+        said = pond.explain(some.name, level)
+        assert "by regions of y, faded by 0.5, 0.5 probes for each element" in said
+        assert "incremental" not in said
+        if level in ("shared", "runtime"):
+            assert "changes (in parts, in steps of 1 SECOND, 0.5 probes for each element)" in said
+            assert "match what is looked at with the Query SteM" in said
+    pond.query("q").fetch()
+    assert "incremental" in pond.explain("q", "shared")

@@ -34,7 +34,8 @@ class Place:
     def write(self, incarnation: str, query: str) -> str:
         """The cursor; `query` says what the answer is of."""
         leaves = "_".join(",".join(map(str, leaf)) for leaf in self.leaves)
-        return f"{incarnation}.{_digest(query)}.{self.at}.{self.done}.{self.rows}.{leaves}"
+        numbers = f"{self.at}.{self.done}.{self.rows}.{leaves}"
+        return f"{incarnation}.{_digest(f'{query} {numbers}')}.{numbers}"
 
 
 def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
@@ -54,11 +55,12 @@ def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
         )
     except ValueError:
         raise _error(text, "A cursor is what came with the part before.") from None
-    if own != incarnation or digest != _digest(query):
+    # The digest is of the numbers, too: they are those of a part that was given.
+    if own != incarnation or digest != _digest(f"{query} {text.split('.', 2)[2]}"):
         raise _error(
             text,
-            "It is of another store or query, or a stream's clock was set back since, or a stream "
-            "or summary was made again.",
+            "It is of another store or query, or was changed, or a stream's clock was set back "
+            "since, or a stream or summary was made again.",
         )
     is_read = len(found.leaves) == leaves and min(found.done, found.rows) >= 0
     if not is_read or max(map(len, parts)) > 200:

@@ -112,11 +112,12 @@ class PartialAnswers:
             )
         given += table.num_rows
         rows = 1.0 if shape.kind == "aggregate" else given / share if share else float(given)
+        alone = place is None or shape.kind == "aggregate"
         if whole:
-            return table, Part(1.0, made, rows, True, None)
+            return table, Part(1.0, made, rows, True, None, alone)
         where = Place(instant, done + made, given, self._marks(version, leaves, place))
         cursor = where.write(self.incarnation, _describe(version, query, streams))
-        return table, Part(share, made, rows, False, cursor)
+        return table, Part(share, made, rows, False, cursor, alone)
 
     # -- selections and aggregates ---------------------------------------------------------------
 

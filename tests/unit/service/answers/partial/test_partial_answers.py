@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -129,7 +130,11 @@ def test_the_parts_together_are_the_answer(read_only: Pond, name: str) -> None:
         assert Counter(rows) == exact
         assert len(rows) > 20
         sequences.append(rows)
-        assert [part.exact for part in parts] == [False] * (len(parts) - 1) + [True]
+        assert [part.part.whole for part in parts] == [False] * (len(parts) - 1) + [True]
+        # The last part of several is not the answer.
+        assert [part.exact for part in parts] == [
+            part.part.whole and len(parts) == 1 for part in parts
+        ]
         shares = [part.part.share for part in parts]
         assert shares == sorted(shares)
         assert 0 <= shares[0] <= shares[-1] == 1
@@ -217,6 +222,7 @@ def test_aggregates_of_a_part_are_estimates(filled: Pond) -> None:
     assert every.rows()[0][0] == count
     on = handle.invoke(budget="100000 probes", after=answer.part.cursor)
     assert on.rows()[0][0] == count
+    assert on.exact  # of all elements, those before the cursor too
 
 
 ON = f"WITH PREFERENCE DESC {S_ITEM}"
@@ -280,6 +286,30 @@ def test_bad_budgets_cursors_and_weights(
     assert failure.value.code == code
 
 
+@pytest.mark.parametrize("place", range(2, 8))
+def test_a_cursor_that_no_part_gave_is_refused(read_only: Pond, place: int) -> None:
+    cursor = read_only.query("desc").invoke(budget="5 probes").part.cursor
+    numbers = re.split(r"([.,])", cursor)
+    for other in ("0", "7", "9" * 20, numbers[2 * place] + "0"):
+        numbers[2 * place] = other
+        with pytest.raises(MillpondError, match="POND-412"):
+            read_only.query("desc").invoke(budget="5 probes", after="".join(numbers))
+
+
+def test_a_cursor_goes_on_at_its_own_instant(read_only: Pond) -> None:
+    query = read_only.query("desc")
+    first = query.invoke(budget="5 probes")
+    assert query.invoke(budget="5 probes", after=first.part.cursor, at=first.as_of).rows()
+    with pytest.raises(MillpondError, match="CQL-103: a cursor goes on at the instant"):
+        query.invoke(budget="5 probes", after=first.part.cursor, at=first.as_of - 1)
+
+
+def test_a_question_asked_once_has_no_budget(read_only: Pond) -> None:
+    with pytest.raises(MillpondError, match="CQL-224: a question asked once is answered whole"):
+        read_only.ask(f"SELECT item FROM s {DESC} BUDGET '2 probes'")
+    assert read_only.ask(f"SELECT item FROM s {DESC}").exact
+
+
 def test_a_cursor_is_of_one_query(filled: Pond) -> None:
     cursor = filled.query("desc").invoke(budget="5 probes").part.cursor
     with pytest.raises(MillpondError, match="POND-412"):
@@ -315,7 +345,7 @@ def test_a_cursor_of_what_was_taken_back_or_made_again_is_refused(
     pond.execute(change)
     if "SUMMARY" in change:
         pond.register(text, "again")
-    with pytest.raises(MillpondError, match=r"(?s)POND-412.*set back since, or a stream or summ"):
+    with pytest.raises(MillpondError, match=r"(?s)POND-412.*a stream or summary was made again"):
         pond.query("again").invoke(budget="5 probes", after=cursor)
     assert pond.query("again").invoke(budget="100000 probes").exact
 

@@ -1,0 +1,139 @@
+"""The settings of the commands from a file, and `millpond config`, which prints what holds.
+
+A flag counts before the environment, the environment before the file, the file before the default:
+that is Click's order, which does all of it here. The file is TOML with a table for each command:
+
+    [serve]
+    port = 7000
+    allow_host = ["pond.example.org"]
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+from typer.core import TyperGroup
+
+from millpond.cli.output_format import Format, ReportFormat
+from millpond.errors import MillpondError
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="A TOML file of the commands' settings; see the guide."
+    ),
+]
+
+#: Options whose values are not printed.
+_SECRET = {"token"}
+
+
+def use_config(context: typer.Context, path: Path | None) -> None:
+    """Take a file's settings as the defaults of the commands.
+
+    Raises:
+        MillpondError: SERVE-712, the file cannot be read, or names a command or a setting there is
+            not.
+    """
+    if path is None:
+        return
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise _error(
+            path, f"{reason.rstrip('.')}.", "Write TOML: [serve], then port = 7000."
+        ) from None
+    defaults: dict[str, dict[str, Any]] = {}
+    for command, settings in tables.items():
+        known = _list_settings(context, command)
+        if known is None or not isinstance(settings, dict):
+            commands = ", ".join(f"[{name}]" for name in _group(context).list_commands(context))
+            raise _error(path, f'"{command}" is no command.', f"Tables are {commands}.")
+        defaults[command] = {}
+        for name, value in settings.items():
+            key = name.replace("-", "_")
+            if key not in known:
+                raise _error(
+                    path,
+                    f'"{name}" is no setting of {command}.',
+                    f"`millpond config {command}` lists them.",
+                )
+            defaults[command][key] = value
+    context.default_map = defaults
+
+
+def show_config(context: typer.Context, command: str, form: ReportFormat) -> None:
+    """Print each setting of a command as it would be without flags, and where it comes from.
+
+    Raises:
+        MillpondError: SERVE-712, there is no such command.
+    """
+    parent = context.find_root()
+    found = _group(parent).get_command(parent, command)
+    if found is None:
+        raise MillpondError(
+            "SERVE-712", f'no command "{command}"', hint="`millpond --help` lists them."
+        )
+    rows = []
+    with found.make_context(command, [], parent=parent, resilient_parsing=True) as own:
+        for parameter in found.params:
+            name = parameter.name
+            if name is None or name == "help" or parameter.param_type_name != "option":
+                continue
+            source = own.get_parameter_source(name)
+            where = _SOURCES.get(source.name if source else "", "default")
+            value = _write(name, own.params.get(name))
+            if value is None and where != "default":
+                value = "(cannot be used)"
+            rows.append((name, value, where))
+    if form is ReportFormat.JSON:
+        print(
+            json.dumps([dict(zip(("setting", "value", "from"), row, strict=True)) for row in rows])
+        )
+        return
+    from millpond.cli.result_writers import writer
+    from millpond.service.results import StatementResult
+
+    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
+    table = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    writer(Format.TABLE).write(StatementResult("config", None, table=table))
+
+
+_COLUMNS = ("setting", "value", "from")
+_SOURCES = {"ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
+
+
+def _write(name: str, value: Any) -> str | None:
+    if value is None or value == () or value == []:
+        return None
+    if name in _SECRET:
+        return "(not shown)"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(each) for each in value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _group(context: Any) -> TyperGroup:
+    group = context.command
+    assert isinstance(group, TyperGroup)
+    return group
+
+
+def _list_settings(context: typer.Context, command: str) -> set[str] | None:
+    """The names of a command's options; None if there is no such command."""
+    found = _group(context).get_command(context, command)
+    if found is None:
+        return None
+    return {p.name for p in found.params if p.param_type_name == "option" and p.name is not None}
+
+
+def _error(path: Path, detail: str, hint: str) -> MillpondError:
+    return MillpondError(
+        "SERVE-712", f'the settings in "{path}" cannot be used', detail=detail, hint=hint
+    )

@@ -1,0 +1,78 @@
+"""Settings from flags, the environment and a file, and what `millpond config` says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+
+
+def settings(*args: str, **environment: str) -> dict[str, tuple[str | None, str]]:
+    ran = CliRunner().invoke(app, [*args, "--format", "json"], env=environment)
+    assert ran.exit_code == 0, ran.output
+    return {row["setting"]: (row["value"], row["from"]) for row in json.loads(ran.stdout)}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "millpond.toml"
+    path.write_text('[serve]\nport = 7000\nallow-host = ["a", "b"]\nkeep_alive = 9\n')
+    return path
+
+
+def test_the_environment_counts_before_the_file_and_the_file_before_the_default(
+    file: Path,
+) -> None:
+    held = settings("--config", str(file), "config", MILLPOND_SERVE_PORT="7001")
+    assert held["port"] == ("7001", "environment")
+    assert held["allow_host"] == ("a, b", "file")
+    assert held["keep_alive"] == ("9.0", "file")
+    assert held["host"] == ("127.0.0.1", "default")
+    held = settings("config", "run", MILLPOND_CONFIG=str(file), MILLPOND_RUN_SHARDS="5")
+    assert held["shards"] == ("5", "environment")
+
+
+def test_a_token_is_not_printed_and_a_wrong_value_is_said() -> None:
+    held = settings("config", MILLPOND_TOKEN="magpie", MILLPOND_SERVE_PATIENCE="long")
+    assert held["token"] == ("(not shown)", "environment")
+    assert held["patience"] == ("(cannot be used)", "environment")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[serve]\nprt = 1", '"prt" is no setting of serve'),
+        ("[sieve]\nport = 1", '"sieve" is no command'),
+        ("port = 1", '"port" is no command'),
+        ("[serve", "Expected ']'"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "millpond.toml"
+    path.write_text(text)
+    ran = CliRunner().invoke(app, ["--config", str(path), "config"])
+    assert ran.exit_code == 1
+    assert "SERVE-712" in ran.stderr
+    assert said in ran.stderr
+
+
+def test_a_file_that_is_not_there_and_a_command_that_is_not() -> None:
+    ran = CliRunner().invoke(app, ["--config", "/nowhere/at/all", "config"])
+    assert (ran.exit_code, "No such file" in ran.stderr) == (1, True)
+    ran = CliRunner().invoke(app, ["config", "sieve"])
+    assert (ran.exit_code, 'no command "sieve"' in ran.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["run", "serve", "shell", "demo", "check", "repair", "trust"])
+def test_each_flag_is_a_variable_of_the_environment_too(command: str) -> None:
+    named = {"token", "tokens", "secrets", "url", "key"}  # these have a shorter name
+    for name in settings("config", command):
+        variable = f"MILLPOND_{command}_{name}".upper()
+        if name in named:
+            variable = f"MILLPOND_{'FUNCTION_KEY' if name == 'key' else name.upper()}"
+        _, source = settings("config", command, **{variable: "1"})[name]
+        assert source == "environment", name
