@@ -25,6 +25,7 @@ class Work:
     Attributes:
         seconds: How long it may take; None: no limit but those of its parts.
         has_client: Whether the client that asked is still there.
+        is_request: Whether a server's client asked, and not the program itself.
         held: How many bytes its answers have so far.
     """
 
@@ -32,12 +33,15 @@ class Work:
         self,
         seconds: float | None = None,
         check_memory: Callable[[int, int], None] = lambda held, more: None,
+        *,
+        is_request: bool = True,
     ) -> None:
         self._lock = threading.Lock()
         self._wakes: dict[object, Callable[[], None]] = {}
         self._until = math.inf
         self.seconds: float | None = None
         self.has_client = True
+        self.is_request = is_request
         self.held = 0
         self._check_memory = check_memory
         self.limit(seconds)
@@ -129,7 +133,7 @@ def limit_work(seconds: float) -> Iterator[None]:
     if _current.get() is not None or seconds == math.inf:
         yield
         return
-    token = _current.set(Work(seconds))
+    token = _current.set(Work(seconds, is_request=False))
     try:
         yield
     finally:

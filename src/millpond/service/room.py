@@ -66,7 +66,9 @@ class Room:
                 self._changed.notify_all()
 
     def _wait(self, size: int) -> None:
-        if current_work() is not None and len(self._waiting) >= self._most_waiting:
+        work = current_work()
+        is_request = work is not None and work.is_request
+        if is_request and len(self._waiting) >= self._most_waiting:
             raise MillpondError("SERVE-715", self._refusal, hint=self._hint)
         ticket = object()
         self._waiting.append(ticket)

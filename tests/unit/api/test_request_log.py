@@ -50,3 +50,16 @@ def test_without_an_access_log_no_line_is_written(
     with open_local(tmp_path / "store") as pond, local_client(create_app(pond)) as http:
         http.get("/healthz")
     assert caplog.records == []
+
+
+def test_statements_are_in_no_log_without_an_audit_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "millpond")
+    with (
+        open_local(tmp_path / "store") as pond,
+        local_client(create_app(pond, access_log=True)) as http,
+    ):
+        http.post("/v1/statements", json={"text": "SELECT 'magpie' AS bird"})
+    assert "POST /v1/statements 200" in caplog.text
+    assert "magpie" not in caplog.text

@@ -15,7 +15,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.service.room import LARGE, Room
 from millpond.testing.local_runtime import open_local
-from millpond.work import Work, begin_work, finish_work
+from millpond.work import Work, begin_work, finish_work, limit_work
 
 
 def new_room(memory: int, **settings: int) -> Room:
@@ -88,18 +88,24 @@ def test_of_requests_few_wait() -> None:
         with work_of(Work()), room.hold(LARGE):
             pass
 
-    with ThreadPoolExecutor(2) as threads:
+    def hold_within(seconds: float) -> None:
+        with limit_work(seconds), room.hold(LARGE):
+            pass
+
+    with ThreadPoolExecutor(3) as threads:
         with room.hold(LARGE):
             waiting = threads.submit(wait)
             time.sleep(0.1)
             with work_of(Work()), pytest.raises(MillpondError, match="SERVE-715"), room.hold(LARGE):
                 pass
             other = threads.submit(Counted(room).hold, LARGE)  # for no request
+            own = threads.submit(hold_within, 60.0)  # for a program with a limit of seconds
             time.sleep(0.1)
             assert not waiting.done()
             assert not other.done()
         waiting.result(60)
         other.result(60)
+        own.result(60)
 
 
 def test_who_waits_goes_when_the_request_ends() -> None:

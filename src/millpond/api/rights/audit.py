@@ -24,6 +24,8 @@ from millpond.errors import MillpondError
 from millpond.model.secret_options import find_literal_secret
 
 log = logging.getLogger("millpond.audit")
+# Statements are in no log until a file is named for them.
+log.setLevel(logging.WARNING)
 
 #: The statuses of refusals.
 _REFUSALS = (401, 403, 404, 413, 421, 429)

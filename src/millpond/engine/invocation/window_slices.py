@@ -65,6 +65,11 @@ class WindowSlice:
     def __init__(self, parts: list[_WindowPart]) -> None:
         self._parts = parts
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(part.size for part in self._parts)
+
     def measure(self, columns: Sequence[str] | None = None) -> int:
         """Estimate the bytes of columns, by what a row of each segment has on average."""
         return int(sum(part.size * part.segment.row_bytes(columns) for part in self._parts))

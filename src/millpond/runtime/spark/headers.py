@@ -11,10 +11,11 @@ import csv
 import gzip
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,6 +24,11 @@ from millpond.errors import MillpondError
 
 #: How many lines of a file without a header are read to count its columns.
 _LINES = 10
+#: How many characters are looked at for these lines. A packed file of a megabyte may have a first
+#: line of gigabytes, and it is read in the server's process.
+LONGEST_START = 1 << 24
+#: Spark's own limit of columns, if the source's options have no other one.
+_MOST_COLUMNS = 20_480
 
 #: A cell may be as long as a line: Python's reader stops at 128 KB unless it is told otherwise.
 csv.field_size_limit(1 << 30)
@@ -61,6 +67,7 @@ def columns_of(
     if not first:
         return ()
     (header,) = first
+    _check_width(definition, path, len(header))
     columns = [f"_c{i}" for i in range(len(header))]
     found = {name.strip().lower(): i for i, name in reversed(list(enumerate(header)))}
     for field in definition.schema.given:
@@ -88,8 +95,22 @@ def columns_by_place(
     rows = _first_rows(spark, path, definition.source.options, _LINES)
     if not rows:
         return ()
+    _check_width(definition, path, max(map(len, rows)))
     declared = [f.name for f in definition.schema.given]
     return (*declared, *(f"_c{i}" for i in range(len(declared), max(map(len, rows)))))
+
+
+def _check_width(definition: StreamDef | RelationDef, path: str, columns: int) -> None:
+    """Raise DATA-502 if a file has more columns than Spark will read; it would plan them first."""
+    assert definition.source is not None
+    most = int(definition.source.options.get("maxcolumns", _MOST_COLUMNS))
+    if columns > most:
+        raise MillpondError(
+            "DATA-502",
+            f'"{path.rpartition("/")[2]}" has {columns:,} columns',
+            detail=f"A CSV file may have {most:,}.",
+            hint="Take the file away, or set the option maxColumns of the source.",
+        )
 
 
 def read_by_header(
@@ -128,7 +149,7 @@ def _first_rows(
             encoding = "utf-8-sig"
         # Lines after the header are read too, but not judged here.
         with opener(local, "rt", encoding=encoding, errors="replace", newline="") as file:
-            found = _split_rows(file, separator, most)
+            found = _split_rows(_read_start(file), separator, most)
         # The header names columns, so it has to be text; later lines that are no text are rejected.
         if any(c in name for name in (found[0] if found else ()) for c in "\ufffd\0"):
             raise UnicodeError(f"It is not text in {encoding}.")
@@ -147,4 +168,20 @@ def _split_rows(lines: Iterable[str], separator: str, most: int) -> list[list[st
         rows: Iterable[list[str]] = csv.reader(lines, delimiter=separator)
     else:
         rows = (line.rstrip("\r\n").split(separator) for line in lines)
-    return list(islice((row for row in rows if any(cell.strip() for cell in row)), most))
+    found: list[list[str]] = []
+    try:
+        found.extend(islice((row for row in rows if any(cell.strip() for cell in row)), most))
+    except EOFError:
+        if not found:
+            raise
+    return found
+
+
+def _read_start(file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file's start. Raises EOFError where the start ends before the file."""
+    left = LONGEST_START
+    while line := file.readline(left + 1):
+        left -= len(line)
+        if left < 0:
+            raise EOFError(f"The first line has more than {LONGEST_START:,} characters.")
+        yield line

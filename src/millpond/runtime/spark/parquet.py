@@ -16,13 +16,41 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.spark.headers import local_path
 
+#: How large the wanted columns of a row group may be when they are unpacked, in bytes.
+MOST_UNPACKED = 2 << 30
+#: The bytes of a value in memory, by its type in the file; of a text, those of its offset.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
+
 
 def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
     """Yield row groups of a file, with the wanted columns (named in lower case)."""
     with _open(uri) as file:
         names = [n for n in file.schema_arrow.names if n.lower() in wanted]
         for group in groups:
+            _check_size(uri, file.metadata.row_group(group), wanted, group)
             yield group, file.read_row_group(group, columns=names, use_threads=False)
+
+
+def _check_size(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: int) -> None:
+    """Raise DATA-502 if a row group says that its wanted columns are too large unpacked.
+
+    A file of kilobytes can have billions of equal values. What a file does not say of itself (long
+    texts that stand many times) ends at the worker's limit of memory.
+    """
+    size = 0
+    for place in range(about.num_columns):
+        column = about.column(place)
+        if column.path_in_schema.partition(".")[0].lower() in wanted:
+            width = _WIDTHS.get(column.physical_type, 4)
+            size += max(column.total_uncompressed_size, column.num_values * width)
+    if size > MOST_UNPACKED:
+        raise MillpondError(
+            "DATA-502",
+            f'the file "{local_path(uri)}" cannot be read',
+            detail=f"Its row group {group} has {size:,} bytes unpacked; at most {MOST_UNPACKED:,}"
+            " are read at once.",
+            hint="Write it with fewer rows in a row group; a stream goes on where it was.",
+        )
 
 
 def sizes(uri: str) -> tuple[int, ...]:

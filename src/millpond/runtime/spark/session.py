@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from millpond.model.owner_only import open_owner_only, write_owner_only
 from millpond.runtime.spark.java import check_java
+from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 
 #: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
 #: longer one Spark refuses every job.
@@ -85,6 +86,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         "spark.python.worker.reuse": "true",
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
         "spark.python.daemon.module": "millpond.runtime.spark.daemon",
+        f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
         # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
         "spark.python.unix.domain.socket.enabled": "true",
         # With it workers of streaming queries and of other tasks could not be the same ones.

@@ -43,6 +43,7 @@ from millpond.service.answers.leaf_slices import (
     read_leaf_slice,
 )
 from millpond.service.answers.losses import Losses
+from millpond.service.answers.made_rows import measure_pairs
 from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.present import Present
 from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
@@ -221,7 +222,12 @@ class Invoker:
             )
         own = estimate_functions(version, self.summaries, query.bound.estimates)
         size = sum(relation.nbytes for relation in slices.values())
-        with self._room.hold(size + measure_rows(query.bound, windows, joined, views_of)):
+        size += measure_rows(query.bound, windows, joined, views_of)
+        if joined is None and query.join is None:
+            rows = {table: relation.num_rows for table, relation in slices.items()}
+            rows |= {query.bound.streams[n].table: window.rows for n, window in windows.items()}
+            size += measure_pairs(query.bound, rows)
+        with self._room.hold(size):
             for number, window in windows.items():
                 check_work()
                 leaf = query.bound.streams[number]

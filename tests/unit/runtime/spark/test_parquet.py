@@ -1,9 +1,10 @@
-"""Local Parquet files, read by tasks themselves."""
+"""Local Parquet files, read by tasks themselves, also such that unpack to very much."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
+from millpond.runtime.spark import parquet
 from millpond.runtime.spark.parquet import check_columns, parquet_tables, row_groups, sizes
 
 RELATION = RelationDef(1, "r", Schema((Field("v", "BIGINT"), Field("t", "VARCHAR"))))
@@ -48,3 +50,27 @@ def test_a_file_needs_one_of_the_declared_columns(uri: str, tmp_path: Path) -> N
     stranger.write_bytes(b"no parquet")
     with pytest.raises(MillpondError, match=r"DATA-502.*cannot be read"):
         check_columns(RELATION, [str(stranger)])
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Eight million bytes of one number, and eight million of another, in some KB."""
+    path = tmp_path / "equal.parquet"
+    numbers = pa.array(np.zeros(1_000_000, "int64"))
+    pq.write_table(pa.table({"n": numbers, "other": numbers}), path)
+    assert path.stat().st_size < 20_000
+    return path
+
+
+def test_a_row_group_that_is_too_large_unpacked_is_refused(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "MOST_UNPACKED", 7_999_999)
+    with pytest.raises(MillpondError, match="8,000,000 bytes unpacked"):
+        list(row_groups(str(file), {"n"}, [0]))
+
+
+def test_columns_nobody_wants_do_not_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MOST_UNPACKED", 8_000_000)
+    ((group, rows),) = row_groups(str(file), {"n"}, [0])
+    assert (group, rows.num_rows) == (0, 1_000_000)
