@@ -20,8 +20,6 @@ j-th clause, as tables that are OR-ed over the clause's attributes.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,10 +28,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
+from millpond.engine.matching.array_files import digest_arrays, map_arrays, write_arrays
 from millpond.engine.values.value_sets import Cut, ValueSet
-from millpond.model.owner_only import open_owner_only
 
 #: Queries in a block.
 BLOCK = 512
@@ -43,7 +40,6 @@ WORDS = 8
 MOST_REGIONS = 65_000
 
 _MAGIC = b"MPBLOCK1"
-_ALIGN = 64
 
 #: The factors of a query that a block serves: (attribute, values) pairs, and clauses of such pairs.
 Served = tuple[tuple[tuple[str, ValueSet], ...], tuple[tuple[tuple[str, ValueSet], ...], ...]]
@@ -116,41 +112,19 @@ class Block:
     @cached_property
     def digest(self) -> str:
         """The name made from the content: equal blocks have equal names."""
-        hasher = xxhash.xxh3_128(self._header())
-        for name in sorted(self.arrays):
-            hasher.update(np.ascontiguousarray(self.arrays[name]).data)
-        return str(hasher.hexdigest())
+        return digest_arrays(self._header(), self.arrays)
 
-    def _header(self) -> bytes:
-        """Encode everything but the arrays as JSON; bytes as Latin-1, which keeps every byte."""
-        header = {
+    def _header(self) -> dict[str, Any]:
+        """Everything but the arrays, for JSON; bytes as Latin-1, which keeps every byte."""
+        return {
             "attributes": self.attributes,
             "texts": [None if t is None else [c.decode("latin-1") for c in t] for t in self.texts],
         }
-        return json.dumps(header).encode()
 
     def save(self, directory: Path) -> str:
         """Write the block under its content's name unless it is there; return the name."""
         name = f"{self.digest}.block"
-        target = directory / name
-        if target.exists():
-            return name
-        partial = directory / f"{name}.{os.getpid()}.partial"
-        header = json.loads(self._header())
-        header["arrays"] = {}
-        offset = 0
-        for key, array in self.arrays.items():
-            header["arrays"][key] = [str(array.dtype), list(array.shape), offset]
-            offset += -(-array.nbytes // _ALIGN) * _ALIGN
-        text = json.dumps(header).encode()
-        begin = -(-(len(_MAGIC) + 8 + len(text)) // _ALIGN) * _ALIGN
-        with open(partial, "wb", opener=open_owner_only) as file:
-            file.write(_MAGIC + len(text).to_bytes(8, "little") + text)
-            for key, array in self.arrays.items():
-                file.seek(begin + header["arrays"][key][2])
-                file.write(np.ascontiguousarray(array).data)
-            file.truncate(begin + offset)
-        os.replace(partial, target)
+        write_arrays(directory / name, _MAGIC, self._header(), self.arrays)
         return name
 
     @staticmethod
@@ -161,21 +135,7 @@ class Block:
             ValueError: the file is not a block.
             OSError: it cannot be read.
         """
-        # Copy-on-write, though nothing writes to it: for compiled loops a read-only array would be
-        # another type.
-        data = np.asarray(np.memmap(path, np.uint8, "c"))
-        if bytes(data[:8]) != _MAGIC:
-            raise ValueError(f"{path} is not a block of grouped filters")
-        size = int.from_bytes(bytes(data[8:16]), "little")
-        header = json.loads(bytes(data[16 : 16 + size]))
-        begin = -(-(16 + size) // _ALIGN) * _ALIGN
-        arrays = {}
-        for key, (dtype, shape, offset) in header["arrays"].items():
-            count = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            piece = data[begin + offset : begin + offset + count]
-            if len(piece) != count:
-                raise ValueError(f"{path} is cut short")
-            arrays[key] = piece.view(dtype).reshape(shape)
+        header, arrays = map_arrays(path, _MAGIC, "a block of grouped filters")
         texts = tuple(
             None if t is None else tuple(c.encode("latin-1") for c in t) for t in header["texts"]
         )

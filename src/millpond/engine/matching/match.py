@@ -8,6 +8,7 @@ and the same snapshot give the same matches, whatever else is in the batch or in
                        (per group)              (per block)         │
                                      slots with others ──▶ DuckDB ──┘
 
+Led queries are found by their regions instead, one by one (`engine/matching/led_queries.py`).
 Blocks are taken in groups that share the coding of values: coding costs some 5 ns a value and
 group, and then each of the group's blocks only translates codes.
 """
@@ -27,6 +28,8 @@ from millpond.engine.eddy.routing import TicketPolicy
 from millpond.engine.matching.block_groups import Group, Groups, Program
 from millpond.engine.matching.gap_lists import gaps_of_bits
 from millpond.engine.matching.grouped_filter import BLOCK, Block
+from millpond.engine.matching.led_queries import LedQueries
+from millpond.engine.matching.led_run import LedRun, list_ends, pad_lists
 from millpond.engine.matching.match_kernels import (
     STREAM_FROM,
     count_pairs,
@@ -92,6 +95,8 @@ def match(
     if table.num_rows:
         for start in range(0, len(stem.blocks), GROUP):
             run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
+        for led, gone in zip(stem.led, stem.gone, strict=True):
+            run.match_led(led, gone)
         run.match_loose()
         run.evaluate_others(scalar)
     return run.matches
@@ -255,6 +260,29 @@ class _BatchMatch:
             parts = [lists[starts[p] : ends[p]] for p in chosen]
             lists = np.concatenate([np.zeros(0, np.uint32), *parts])
         self._append(slots, counts, LIST, chosen, lists, np.cumsum(list_bytes(counts[chosen])))
+
+    def match_led(self, led: LedQueries, gone: npt.NDArray[np.int64]) -> None:
+        """Lead the elements to the queries of an index, except to those that are gone."""
+        begun = time.perf_counter_ns()
+        run = LedRun(led, [self._column(axis.attribute) for axis in led.columns.axes], self.rows)
+        for members, counts, rows in run.find(gone):
+            slots, ends = led.columns.slots[members], np.cumsum(counts)
+            apart = choose_encoding(counts, self.rows) != LIST
+            deferred = led.columns.deferred[members]
+            listed = ~apart & ~deferred
+            lists = pad_lists(rows, counts, ends, listed)
+            self._append(
+                slots, counts, LIST, np.flatnonzero(listed), lists, list_ends(counts[listed])
+            )
+            slices: dict[int, Rows] = {}
+            for i in np.flatnonzero(apart | deferred).tolist():
+                found = rows[ends[i] - counts[i] : ends[i]]
+                (self._undecided if deferred[i] else slices)[int(slots[i])] = found
+            self.matches.batches.extend(encode(slices, self.rows))
+        spent = time.perf_counter_ns() - begun
+        for attribute, came in run.came.items():
+            passage = FilterPassage(self.rows, came, spent // len(run.came))
+            self._count(attribute, passage)
 
     def _find_deferred(
         self, slots: npt.NDArray[np.int64], alive: npt.NDArray[np.bool_]

@@ -80,13 +80,14 @@ class Factors:
         The catalog keeps tens of thousands of them. They take a third of the bytes of pickled
         objects, and a fifth of the objects' memory.
         """
-        bare = (
-            _to_tuples(self.sets),
-            tuple([_to_tuples(c) for c in self.clauses]),
-            self.others,
-            self.never,
+        return pack_bare(
+            (
+                _to_tuples(self.sets),
+                tuple([_to_tuples(c) for c in self.clauses]),
+                self.others,
+                self.never,
+            )
         )
-        return pickle.dumps(bare, protocol=5)
 
     @staticmethod
     def unpack(packed: bytes) -> Factors:
@@ -95,7 +96,7 @@ class Factors:
         Raises:
             pickle.UnpicklingError: it holds anything but bare tuples.
         """
-        sets, clauses, others, never = _BareUnpickler(io.BytesIO(packed)).load()
+        sets, clauses, others, never = unpack_bare(packed)
         return Factors(_to_clause(sets), tuple([_to_clause(c) for c in clauses]), others, never)
 
 
@@ -104,6 +105,21 @@ class _BareUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a predicate")
+
+
+def pack_bare(bare: tuple[Any, ...]) -> bytes:
+    """Encode (sets, clauses, others, never), each part of them (attribute, cuts, below, nulls)."""
+    return pickle.dumps(bare, protocol=5)
+
+
+def unpack_bare(packed: bytes) -> tuple[Any, ...]:
+    """The inverse of `pack_bare`: what `Factors.unpack` makes objects of.
+
+    Raises:
+        pickle.UnpicklingError: it holds anything but bare tuples.
+    """
+    bare: tuple[Any, ...] = _BareUnpickler(io.BytesIO(packed)).load()
+    return bare
 
 
 def _to_tuples(clause: Clause) -> tuple[tuple[Any, ...], ...]:

@@ -17,7 +17,8 @@ from numba import njit
 
 #: Buckets per cut: enough that most buckets hold none.
 _BUCKETS_PER_CUT = 8
-_MOST_BUCKETS = 1 << 16
+#: Buckets that fit the second-level cache. More cuts than that have a bucket each.
+_MANY_BUCKETS = 1 << 16
 
 
 def shift_for(span: int, buckets: int) -> int:
@@ -27,8 +28,8 @@ def shift_for(span: int, buckets: int) -> int:
 
 def buckets_for(cuts: int) -> int:
     """Choose the number of buckets for the range of so many cuts: a power of two."""
-    wanted = max(256, cuts * _BUCKETS_PER_CUT)
-    return min(_MOST_BUCKETS, 1 << (wanted - 1).bit_length())
+    wanted = max(256, min(cuts * _BUCKETS_PER_CUT, _MANY_BUCKETS), cuts)
+    return 1 << (wanted - 1).bit_length()
 
 
 def starts_of(buckets_of_cuts: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int32]:

@@ -24,7 +24,7 @@ Coder = IntegerCoder | FloatCoder | TextCoder
 def coder_for(domain: Domain, cuts: Sequence[Cut] | npt.NDArray[np.int64]) -> Coder:
     """Make the coder of an attribute from its distinct cuts, ascending."""
     if domain is Domain.TEXT:
-        return TextCoder(cuts)  # type: ignore[arg-type]
+        return TextCoder.of(cuts)  # type: ignore[arg-type]
     keys = np.asarray(cuts, np.int64)
     return FloatCoder(keys) if domain is Domain.FLOAT else IntegerCoder(keys)
 

@@ -18,7 +18,7 @@ from numba import int64, njit, types, uint64
 from numba.extending import intrinsic
 
 from millpond.engine.values.buckets import buckets_for, search, shift_for, starts_of
-from millpond.model.compiled import I32, READ_I32, READ_U8, READ_U64, compiled
+from millpond.model.compiled import I32, READ_I32, READ_U8, READ_U64, U64, compiled
 
 Codes = npt.NDArray[np.int32]
 
@@ -56,11 +56,6 @@ def _head(data: Any, start: Any, end: Any) -> Any:
         if length > 0:
             head <<= uint64(8 * (8 - length))
     return (head & ~uint64(0xFF)) | uint64(min(length, 8))
-
-
-def _head_of(text: bytes) -> int:
-    """Compute `_head` of a whole text."""
-    return int.from_bytes(text[:7].ljust(7, b"\0"), "big") << 8 | min(len(text), 8)
 
 
 @njit(inline="always")
@@ -141,7 +136,7 @@ def _code_texts(
                 middle = (low + high) >> 1
                 if _at_or_below(
                     cut_data,
-                    int64(cut_offsets[middle]),
+                    int64(cut_offsets[middle]) + len(prefix),
                     int64(cut_offsets[middle + 1]),
                     data,
                     start,
@@ -153,36 +148,59 @@ def _code_texts(
         codes[i] = low
 
 
+@compiled(types.void(READ_U8, READ_I32, int64, U64))
+def _heads_of(
+    data: Any, offsets: Any, prefix: int, heads: Any
+) -> None:  # pragma: no cover - compiled
+    for i in range(len(heads)):
+        heads[i] = _head(data, int64(offsets[i]) + prefix, int64(offsets[i + 1]))
+
+
 def _common_prefix(one: bytes, two: bytes) -> bytes:
     """Return the prefix that both have in common."""
     different = (i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
     return one[: next(different, min(len(one), len(two)))]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextCoder:
-    """Codes columns of strings. `cuts` are UTF-8 bytes, strictly ascending."""
+    """Codes columns of strings by cuts that ascend strictly.
 
-    cuts: Sequence[bytes]
+    Attributes:
+        data: uint8: The UTF-8 bytes of all cuts, one after the other.
+        offsets: int32[cuts + 1]: Where each cut begins in `data`, and the last ends.
+    """
+
+    data: npt.NDArray[np.uint8]
+    offsets: npt.NDArray[np.int32]
+
+    @staticmethod
+    def of(cuts: Sequence[bytes]) -> TextCoder:
+        """Make the coder of some cuts."""
+        offsets = np.zeros(len(cuts) + 1, np.int32)
+        np.cumsum([len(c) for c in cuts], out=offsets[1:])
+        return TextCoder(np.frombuffer(b"".join(cuts), np.uint8), offsets)
 
     @cached_property
     def _index(self) -> tuple[Any, ...]:
+        heads = np.zeros(len(self.offsets) - 1, np.uint64)
+        if len(heads) == 0:
+            start, runs = np.zeros(0, np.uint8), np.zeros(0, np.int32)
+            return start, self.data, self.offsets, heads, runs, np.zeros(2, np.int32), 0, 0
         # The common prefix of all cuts tells no texts apart, and would fill the heads.
-        prefix = _common_prefix(self.cuts[0], self.cuts[-1]) if self.cuts else b""
-        tails = [c[len(prefix) :] for c in self.cuts]
-        offsets = np.zeros(len(tails) + 1, np.int32)
-        np.cumsum([len(t) for t in tails], out=offsets[1:])
-        data = np.frombuffer(b"".join(tails), np.uint8)
-        heads = np.array([_head_of(t) for t in tails], np.uint64)
+        first, last = (
+            bytes(self.data[slice(*self.offsets[i : i + 2])]) for i in (0, len(heads) - 1)
+        )
+        prefix = _common_prefix(first, last)
+        _heads_of(self.data, self.offsets, len(prefix), heads)
         # Cuts with the same head are searched by their bytes: from the first of them.
         runs = np.searchsorted(heads, heads, "left").astype(np.int32)
         start = np.frombuffer(prefix, np.uint8)
-        if len(heads) == 0:
-            return start, data, offsets, heads, runs, np.zeros(2, np.int32), 0, 0
         buckets = buckets_for(len(heads))
         shift = shift_for(int(heads[-1]) - int(heads[0]), buckets)
         places = ((heads - heads[0]) >> np.uint64(shift)).astype(np.int64)
-        return start, data, offsets, heads, runs, starts_of(places, buckets), int(heads[0]), shift
+        starts = starts_of(places, buckets)
+        return start, self.data, self.offsets, heads, runs, starts, int(heads[0]), shift
 
     def code(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], codes: Codes

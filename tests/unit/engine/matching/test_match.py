@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millpond.engine.matching import match as match_module
 from millpond.engine.matching.match import Matches, MatchReader, match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import Leading, StemSnapshot
 from millpond.engine.matching.results_structure import ALL, DENSE, GAPS, LIST, SCHEMA, encode
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -106,9 +106,12 @@ def test_both_loops_find_the_same(
 def test_many_blocks_in_several_groups(width: int) -> None:
     table = elements(80)
     queries = many_queries(5000, width)
-    snapshot = StemSnapshot.of(queries.items(), STREAM)
+    snapshot = StemSnapshot.of(queries.items(), STREAM, Leading(least=10_000))
     assert len(snapshot.blocks) > match_module.GROUP
     assert rows_of(match(table, snapshot, SCALAR)) == naive(table, queries)
+    led = StemSnapshot.of(queries.items(), STREAM)
+    assert bool(led.led) == (width == 1)
+    assert rows_of(match(table, led, SCALAR)) == naive(table, queries)
 
 
 def test_pairs_that_outgrow_their_room_are_continued(monkeypatch: pytest.MonkeyPatch) -> None:
