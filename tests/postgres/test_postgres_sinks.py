@@ -84,7 +84,7 @@ def test_a_table_is_kept_equal_to_an_answer(database, tmp_path, eventually):
     assert database.execute("SELECT count(*) FROM millpond_cursors") == [(1,)]
 
 
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_who_reads_the_table_sees_whole_instants(database, tmp_path, eventually, batch):
     """Two rows that always change together are never seen apart."""
     database.execute(TABLE)
@@ -214,6 +214,7 @@ def test_a_zombie_commits_nothing(database, senders):
             zombie.kill()
 
 
+@pytest.mark.slow
 def test_a_database_that_dies_between_deliveries(database, senders):
     sender = senders()
     sender.send(delivery(1))

@@ -36,7 +36,8 @@ class SourceDef:
     Attributes:
         format: The format, in lower case.
         options: Its options, by names in lower case.
-        within: The directory its files must lie below, if a client of a server defined it.
+        within: If a client of a server defined it: the directory its files must lie below, or the
+            hosts of a database, with spaces between.
     """
 
     format: str

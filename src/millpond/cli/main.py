@@ -241,6 +241,14 @@ def serve(
         list[str] | None,
         typer.Option(help="A source format clients may use; formats of files if not given."),
     ] = None,
+    source_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST",
+            help="A host, host:port, address or network of databases whose tables clients may "
+            "have followed, with --source-format postgres; repeatable.",
+        ),
+    ] = None,
     sink_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -264,7 +272,9 @@ def serve(
     from millpond.service.definitions.access_policy import AccessPolicy
 
     limits = ClientLimits.of(client_limits)
-    policy = AccessPolicy.of(source_root or (), source_format or (), sink_host or ())
+    policy = AccessPolicy.of(
+        source_root or (), source_format or (), sink_host or (), source_host or ()
+    )
     if token == kept_token.AUTO:
         token = kept_token.make_token()
         log.info("the token is in %s", kept_token.token_file())

@@ -40,6 +40,7 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
+from millpond.service.definitions.replicas import Replicas
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
@@ -125,6 +126,7 @@ class Components:
         advancer: Makes them.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
+        replicas: Keeps the relations that follow tables of PostgreSQL.
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
@@ -287,6 +289,7 @@ class Components:
                 self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
             )
         )
+        self.replicas = Replicas(self.log, self.relations_state, self.current_instant)
         self.inputs = Inputs(
             self.log,
             runtime,
@@ -294,6 +297,7 @@ class Components:
             self.pushed,
             self.pressure,
             self.sources,
+            self.replicas,
             self.registrar,
             self.derivations,
             self.advancer,
@@ -416,6 +420,7 @@ class Components:
         self.advancer.start()
         self.refresher.start()
         self.inner_streams.drop_unread()
+        self.replicas.start()
         self.sinks.start()
         self.events.definitions_changed()
         log.info(
@@ -457,6 +462,7 @@ class Components:
         self.closed = True
         try:
             self.sinks.stop()
+            self.replicas.stop()
             self.refresher.stop()
             self.advancer.stop()
             self.maintenance.stop()

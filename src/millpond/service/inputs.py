@@ -10,6 +10,7 @@ from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivations import Derivations
+from millpond.service.definitions.replicas import Replicas
 from millpond.service.definitions.sources import Sources
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
@@ -37,6 +38,7 @@ class Inputs:
         pushed: Pushes,
         pressure: Pressure,
         sources: Sources,
+        replicas: Replicas,
         registrar: Registrar,
         derivations: Derivations,
         advancer: Advancer,
@@ -49,6 +51,7 @@ class Inputs:
         self._pushed = pushed
         self._pressure = pressure
         self._sources = sources
+        self._replicas = replicas
         self._registrar = registrar
         self._derivations = derivations
         self._advancer = advancer
@@ -66,6 +69,7 @@ class Inputs:
         self._pushed.wait_for_stated()
         if self._bounded:
             self._sources.read_to_end()
+            self._replicas.catch_up()
         version = self._log.version
         # A derived stream has a name; without any there is nothing to be read for it.
         if text is not None and any(s.derived is not None for s in version.named_streams()):
@@ -82,6 +86,7 @@ class Inputs:
         too_long = MillpondError("POND-405", "catching up took too long")
         if not self._pushed.wait(self._intake.last_number(), timeout):
             raise too_long
+        self._replicas.catch_up(timeout)
         self._pressure.look()
         if self._bounded:
             self._sources.read_to_end()

@@ -6,12 +6,13 @@ never in a definition, a log or an error.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
 from millpond.model.secret_options import name_of_secret
 from millpond.runtime.kafka.packages import import_package
 from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
@@ -73,9 +74,13 @@ def read_server(options: Mapping[str, Any], what: str) -> DatabaseServer:
             )
     password = options.get("password")
     if password is not None and name_of_secret(str(password)) is None:
-        raise option_error(
+        # The error has a text of its own: the statement would show what is written out.
+        raise MillpondError(
+            "CQL-214",
             f"the password of {what} is written out",
-            "Write password secret('name'), and the password into the file that --secrets names.",
+            hint="Write the password into the file that --secrets names, and its name here.",
+            text="password secret('name')",
+            span=Span(0, len("password")),
         )
     port = str(options.get("port", _PORT))
     if not port.isdecimal() or not 0 < int(port) < 65_536:
@@ -131,6 +136,7 @@ def connect(
         given["sslrootcert"] = server.sslrootcert
     if allows is not None:
         given["hostaddr"] = _find_address(server, allows)
+        given["passfile"] = os.devnull  # the passwords in the operator's own file are not theirs
     return psycopg2.connect(
         host=server.host,
         port=server.port,

@@ -59,12 +59,13 @@ _OPTIONS: dict[str, frozenset[str]] = {
     "parquet": _ABOUT_FILES | {"mergeschema", "op_column"},
     "orc": _ABOUT_FILES | {"mergeschema", "op_column"},
     "rate": frozenset(("rowspersecond", "numpartitions", "rampuptime")),
+    "postgres": frozenset(("host", "port", "database", "user", "password", "sslmode", "table")),
     # Nothing is read: the records of a relation's changes are pushed.
     PUSHED: frozenset(("op_column",)),
 }
 #: Formats that can be allowed to clients; all others are for the operator alone.
 FORMATS = tuple(name for name in _OPTIONS if name != PUSHED)
-_FILE_FORMATS = tuple(name for name in FORMATS if name != "rate")
+_FILE_FORMATS = tuple(name for name in FORMATS if name not in ("rate", "postgres"))
 
 
 @dataclass(frozen=True)
@@ -75,17 +76,20 @@ class AccessPolicy:
         roots: Directories below which the files of sources may lie; none by default.
         formats: Formats sources may have; those of files where there are roots.
         hosts: Where sinks may deliver to (`allowed_hosts.py`); nowhere by default.
+        databases: The hosts of databases whose tables relations may follow; none by default.
     """
 
     roots: tuple[Path, ...] = ()
     formats: frozenset[str] = frozenset()
     hosts: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
 
     @staticmethod
     def of(
         roots: Iterable[Path | str] = (),
         formats: Iterable[str] = (),
         hosts: Iterable[str] = (),
+        databases: Iterable[str] = (),
     ) -> AccessPolicy:
         """The policy of the operator's settings.
 
@@ -115,6 +119,7 @@ class AccessPolicy:
             tuple(found),
             named or frozenset(_FILE_FORMATS if found else ()),
             tuple(map(check_entry, hosts)),
+            tuple(map(check_entry, databases)),
         )
 
     def confine(self, source: SourceDef | None, text: str) -> SourceDef | None:
@@ -134,6 +139,8 @@ class AccessPolicy:
             raise self._refusal(f"USING {source.format}", text)
         if unknown := sorted(source.options.keys() - _OPTIONS[source.format]):
             raise self._refusal(f'the option "{unknown[0]}"', text)
+        if source.format == "postgres":
+            return self._confine_database(source, text)
         if source.format not in _FILE_FORMATS:
             return source
         path = source.options.get("path", "")
@@ -141,6 +148,17 @@ class AccessPolicy:
         if root is None:
             raise self._refusal(f'the path "{path}"', text)
         return replace(source, within=str(root))
+
+    def _confine_database(self, source: SourceDef, text: str) -> SourceDef:
+        """Give the source of a database back with the hosts it is confined to."""
+        place = f"{source.options.get('host', '')}:{source.options.get('port', '5432')}"
+        try:
+            is_allowed = allows_url(f"postgres://{place}", self.databases)
+        except ValueError:  # no port
+            is_allowed = False
+        if not is_allowed:
+            raise self._refusal(f'the database at "{place}"', text)
+        return replace(source, within=" ".join(self.databases))
 
     def confine_sink(self, options: Mapping[str, Any], text: str) -> tuple[str, ...]:
         """The hosts that a client's sink is confined to.
@@ -194,7 +212,8 @@ class AccessPolicy:
             "POND-414",
             f"clients may not have this server read {what}",
             detail=allowed or "No source is allowed to clients of this server.",
-            hint="The operator allows directories with --source-root; rows can always be pushed.",
+            hint="The operator allows directories with --source-root, and databases with "
+            "--source-format postgres --source-host; rows can always be pushed.",
             text=text,
         )
 

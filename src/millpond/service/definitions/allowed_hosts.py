@@ -1,4 +1,4 @@
-"""Which hosts the sinks of clients may connect to: those the operator named, and no others.
+"""Which hosts clients may have connected to: those the operator named, and no others.
 
 What is allowed is a list of entries: a host's name (`hooks.example.org`), an address (`10.1.2.3`,
 `[::1]`) or a network (`10.1.0.0/16`), each perhaps with a port (`hooks.example.org:8443`); without
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from millpond.errors import MillpondError
 
-_PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443, "postgres": 5432}
 _ENTRY = re.compile(r"(\[[^\]]+\]|[^:\[\]]+)(?::(\d{1,5}))?")
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
 
@@ -37,7 +37,7 @@ def check_entry(entry: str) -> str:
             return text
     raise MillpondError(
         "CQL-214",
-        f'the sink host "{entry}" is no host',
+        f'"{entry}" is no host',
         detail="Hosts are names, addresses ([…] around those of IPv6) and networks.",
         hint="For example hooks.example.org, hooks.example.org:8443 or 10.1.0.0/16.",
     )

@@ -7,7 +7,7 @@ that hold at τ; an update does both, and the new row ends when the old one woul
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -231,6 +231,56 @@ class Relations:
         delta = self._delta(relation, write_delta(self._store, added))
         self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
         return added.num_rows
+
+    def create_replicated(
+        self, relation: RelationDef, rows: pa.Table, at: int, batches: Sequence[tuple[str, int]]
+    ) -> int:
+        """Commit a relation with the rows of the table it follows, and their position.
+
+        Raises:
+            MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
+        """
+        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
+        added = _rows(relation, rows, 0, at)
+        held = VersionedRows(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
+        self._check_keys(relation, held, added, ends((), at))
+        delta = self._delta(relation, write_delta(self._store, added))
+        change = EpochChange(kind="create", add=[relation], add_deltas=[delta], batches=batches)
+        self._log.commit(change)
+        return added.num_rows
+
+    def replicate(
+        self,
+        changes: Sequence[tuple[RelationDef, pa.Table, pa.Table]],
+        batches: Sequence[tuple[str, int]],
+    ) -> None:
+        """Commit what transactions of another database did to relations, as one epoch.
+
+        Args:
+            changes: For each relation that changed, the rows that came (`folded_schema`), and those
+                that ended (`ends`).
+            batches: Up to which position each relation has the other database's log.
+
+        Raises:
+            StaleChange: a position is committed already, or a relation is gone.
+        """
+        with self._lock:
+            version = self._log.version
+            added_deltas: list[RelationDelta] = []
+            dropped: list[RelationDelta] = []
+            for relation, added, ended in changes:
+                file = write_delta(self._store, added, ended)
+                folded, old = self._fold(relation, version.relation_deltas(relation.id))
+                added_deltas += [*folded, self._delta(relation, file)]
+                dropped += old
+            self._log.commit(
+                EpochChange(
+                    kind="replicate",
+                    add_deltas=added_deltas,
+                    drop_deltas=dropped,
+                    batches=batches,
+                )
+            )
 
     def _compute(
         self, relation: RelationDef, items: list[str], slices: Mapping[str, pa.Table]

@@ -126,6 +126,7 @@ class Metrics:
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
         yield from self._door(version)
         yield from self._sinks()
+        yield from self._replicas()
 
     def _door(self, version: Version) -> Iterator[Metric]:
         """What waits for its epoch, and what gave way because there was too much."""
@@ -167,6 +168,21 @@ class Metrics:
         for sink in described:
             dead.add_metric([sink["name"]], float(sink["dead"] is not None))
         yield dead
+
+    def _replicas(self) -> Iterator[Metric]:
+        """What servers keep of their logs for the relations that follow their tables."""
+        retained = GaugeMetricFamily(
+            "millpond_postgres_retained_bytes",
+            "Bytes of its log that a server of PostgreSQL keeps for a slot",
+            labels=["slot"],
+        )
+        still = GaugeMetricFamily(
+            "millpond_postgres_stopped", "1 where a slot is not read", labels=["slot"]
+        )
+        for replica in self._components.replicas.describe():
+            retained.add_metric([replica["slot"]], float(replica["retained"]))
+            still.add_metric([replica["slot"]], float(replica["trouble"] is not None))
+        yield from (retained, still)
 
     def _modules(self, version: Version) -> Iterator[Metric]:
         """The rates of streams, and the share that each module lets through."""

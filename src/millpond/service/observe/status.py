@@ -36,6 +36,7 @@ def describe_status(components: Components) -> dict[str, Any]:
             *damage,
             *_list_stopped(components),
             *_list_dead_sinks(components),
+            *_list_still_replicas(components),
             *_check_clock(version, reading),
         ],
         "sinks": components.sinks.describe(),
@@ -86,6 +87,15 @@ def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
         ).to_json()["error"]
         for sink in components.sinks.describe()
         if sink["dead"] is not None
+    ]
+
+
+def _list_still_replicas(components: Components) -> list[dict[str, Any]]:
+    """Which relations do not follow their tables, and why."""
+    return [
+        trouble.to_json()["error"]
+        for relation in components.log.version.relations.values()
+        if (trouble := components.replicas.trouble(relation)) is not None
     ]
 
 

@@ -93,7 +93,8 @@ def drop_with(components: Components, dependents: Dependents) -> None:
     every = [dependents.root, *dependents.parts, *dependents.found]
     tables = [one for one in every if isinstance(one, StreamDef | RelationDef)]
     summaries = [one for one in every if isinstance(one, SummaryDef)]
-    with components.sinks.ending([one for one in every if isinstance(one, SinkDef)]) as sinks:
+    ending = components.sinks.ending([one for one in every if isinstance(one, SinkDef)])
+    with components.replicas.dropping(tables), ending as sinks:
         for stream in tables:
             if isinstance(stream, StreamDef) and stream.source is not None:
                 components.runtime.close_source(stream.id)

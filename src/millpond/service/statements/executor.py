@@ -19,6 +19,7 @@ from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.notes import find_notes, find_silences
 from millpond.planner.resolve.views import refuse_stream_valued
+from millpond.runtime.postgres.source_options import is_replicated
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.components import Components
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -228,7 +229,11 @@ class Executor:
                     *change_source(statement, definition, components.log.next_id(), by)
                 )
                 return report("create relation", definition.name, "created")
-            rows = components.sources.create_relation(definition)
+            if is_replicated(definition):
+                rows = components.replicas.create(definition)
+                components.events.definitions_changed()
+            else:
+                rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
 
@@ -312,7 +317,8 @@ class Executor:
                 case SummaryDef():
                     components.summaries.drop(statement)
                 case _:
-                    components.sources.drop(found)
+                    with components.replicas.dropping([found]):
+                        components.sources.drop(found)
         return report(kind, statement.name, "dropped")
 
     # -- looking -------------------------------------------------------------------------------

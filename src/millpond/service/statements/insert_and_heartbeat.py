@@ -10,6 +10,7 @@ from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.postgres.source_options import is_replicated
 from millpond.service.components import Components
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.intake import check_heartbeat
@@ -133,6 +134,13 @@ class RowStatements:
         return report("heartbeat", found.name, f"no element before {at} will come")
 
     def _refuse_view(self, relation: RelationDef, statement: Statement, what: str) -> None:
+        if is_replicated(relation):
+            raise statement.error(
+                "CQL-216",
+                f'{what} relation "{relation.name}"',
+                detail="It follows a table of PostgreSQL, and holds what that table holds.",
+                hint="Change the table.",
+            )
         if relation.view is None:
             return
         records = self._components.sources.records_of(relation)

@@ -109,6 +109,8 @@ def _describe_source(components: Components, relation: RelationDef) -> str:
         return f"changes of {records.name}"
     if relation.view is not None:
         return "query"
+    if (trouble := components.replicas.trouble(relation)) is not None:
+        return f"postgres, stands still: {trouble.detail or trouble.primary}"
     return relation.source.format if relation.source else "statements"
 
 
