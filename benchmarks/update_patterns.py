@@ -51,7 +51,7 @@ from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.optimize.cost import PlanStatistics
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
-from streams.connections import SCHEMA, link
+from workloads.connections import SCHEMA, link
 
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")
