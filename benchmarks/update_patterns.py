@@ -41,7 +41,6 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from _connections import SCHEMA, link
 from _harness import console, picture, show
 from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.print.dialect import parse_query
@@ -52,6 +51,7 @@ from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.optimize.cost import PlanStatistics
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
+from workloads.connections import SCHEMA, link
 
 LINKS = ("link1", "link2", "link3")
 STRATEGIES = ("negative", "direct", "aware")

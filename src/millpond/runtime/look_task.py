@@ -45,7 +45,7 @@ from millpond.synopses.summaries.stream_summary import StreamSummary
 
 T = TypeVar("T")
 
-_NOTHING = np.empty(0, np.int64)
+_NOTHING = np.empty(0, np.int64), np.empty(0)
 
 
 class _Kept:
@@ -196,8 +196,8 @@ class LookJob:
             }
             found = family.step(state, indexes, summaries, after, line)
             for number in range(len(looks)):
-                own, listed = found.get(number), family.listed.get(number, _NOTHING)
-                steps[number].append(LookedStep(line - 1, own, listed))
+                listed, worth = family.listed.get(number, _NOTHING)
+                steps[number].append(LookedStep(line - 1, found.get(number), listed, worth))
         for number, error in family.failures.items():
             self.failures[sinks[number].stream_id] = error
         return steps, state

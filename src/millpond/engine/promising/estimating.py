@@ -25,9 +25,13 @@ from millpond.engine.promising.scaling import scale
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
+from millpond.synopses.summaries.protocol import Estimates
 
-#: Columns of a pane: its elements, and those of them that were looked at.
-TOTAL, SEEN = "__total", "__seen"
+#: Columns of a pane: its elements, those of them that were looked at, and the matches of these.
+TOTAL, SEEN, MATCHED = "__total", "__seen", "__matched"
+#: The sum of the ranking column over the elements that were not looked at, and of how many elements
+#: it is known: of fewer than there are in panes that an earlier version kept.
+REST, VALUED = "__rest", "__valued"
 #: Rows of an answer; more than there are.
 _MANY = 1 << 62
 
@@ -40,11 +44,13 @@ class LookedStep:
         at: The step's last instant.
         found: What was looked at; None if nothing was.
         listed: The timestamps of the elements that regions were made of.
+        worth: Their values, where the aggregate has a SUM of them.
     """
 
     at: int
     found: Found | None
     listed: Numbers
+    worth: Estimates
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +97,11 @@ def estimate_steps(
             if step.found is not None:
                 panes = _panes_of(look, step.found.stamps)
                 rows.append(_mark(step.found.tables[0], query, panes, step.at))
-                numbers.append(_count(look, query, step.at, step.found.looked, SEEN))
-            numbers.append(_count(look, query, step.at, step.listed, TOTAL))
+                seen = _count(look, query, step.at, step.found.looked, -step.found.worth)
+                numbers.append(seen.rename_columns({"count": SEEN}))
+            total = _count(look, query, step.at, step.listed, step.worth)
+            valued = total["count"] if look.known else pa.nulls(len(total), pa.int64())
+            numbers.append(total.rename_columns({"count": TOTAL}).append_column(VALUED, valued))
     empty = leaf.schema.to_arrow().empty_table().select(list(leaf.columns))
     rows.append(_mark(empty, 0, np.empty(0, np.int64), 0))
     new = residual.evaluate(sql.partial, {leaf.table: pa.concat_tables(rows)}, Limits(rows=_MANY))
@@ -126,9 +135,18 @@ def _finish(
     look: Look, steps: Sequence[LookedStep], answers: pa.Table, panes: pa.Table
 ) -> Estimated:
     seen, total = answers[SEEN].to_numpy(), answers[TOTAL].to_numpy()
+    rest, matched = answers[REST].to_numpy(), answers[MATCHED].to_numpy()
+    is_known = (answers[VALUED].to_numpy() == total) & np.isfinite(rest)
     shown = answers.select(list(range(2, 2 + len(look.aggregates))))
     scaled = [
-        scale(shown.slice(n, 1), look.aggregates, int(seen[n]), int(total[n]))
+        scale(
+            shown.slice(n, 1),
+            look.aggregates,
+            int(seen[n]),
+            int(total[n]),
+            dict.fromkeys(look.known, float(rest[n])) if is_known[n] else None,
+            int(matched[n]),
+        )
         for n in range(len(steps))
     ]
     least = [None if s.found is None else s.found.least for s in steps]
@@ -157,10 +175,13 @@ def _mark(table: pa.Table, query: int, panes: Numbers, at: int) -> pa.Table:
     return table
 
 
-def _count(look: Look, query: int, at: int, ts: Numbers, name: str) -> pa.Table:
-    """How many of some instants lie in each pane."""
-    panes, counts = np.unique(_panes_of(look, ts), return_counts=True)
-    counted = pa.table({name: pa.array(counts.astype(np.int64))})
+def _count(look: Look, query: int, at: int, ts: Numbers, worth: Estimates) -> pa.Table:
+    """How many of some instants lie in each pane, and what their elements' values add up to."""
+    panes, place, counts = np.unique(_panes_of(look, ts), return_inverse=True, return_counts=True)
+    sums = np.bincount(place, worth, len(panes)) if look.known else np.zeros(len(panes))
+    counted = pa.table(
+        {"count": pa.array(counts.astype(np.int64)), REST: pa.array(sums, pa.float64())}
+    )
     return _mark(counted, query, panes, at)
 
 

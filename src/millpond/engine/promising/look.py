@@ -91,6 +91,7 @@ class Look:
         columns: The names of the answer's columns.
         aggregates: Of an aggregate, the function of each column.
         estimate: Of an aggregate, how it is computed; `sql` is empty.
+        known: Of an aggregate, the columns that are the SUM of the very column that ranks.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class Look:
     line: int
     aggregates: tuple[str, ...] = ()
     estimate: EstimateSql | None = None
+    known: tuple[int, ...] = ()
 
     @property
     def zoned(self) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.engine.joins.keys import Numbers, mix_numbers
 from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
@@ -31,6 +32,7 @@ class Found:
         priority: The priority of each result's region.
         stamps: The timestamps of the first leaf's rows.
         looked: The timestamps of all elements that were looked at; of a join none.
+        worth: Of an aggregate with a SUM of the column that ranks, the values of these elements.
         least: The priority of the region that was looked at last.
     """
 
@@ -38,6 +40,7 @@ class Found:
     priority: Estimates
     stamps: Numbers
     looked: Numbers
+    worth: Estimates
     least: float
 
 
@@ -140,8 +143,14 @@ class RegionProber:
         bounds, looked = np.searchsorted(query, numbers), np.searchsorted(every, numbers)
         last = np.searchsorted(regions["query"], numbers[1:]) - 1
         own_stamps, alone, nothing = stamps[0][good], len(sides) == 1, np.empty(0, np.int64)
-        # What a query looks at that comes with this piece; of one that has no pairs, nothing.
-        there = every if found else regions["query"]
+        key = self._looks[0].streams[0].key
+        worth = np.empty(0)
+        if any(look.known for look in self._looks):
+            worth = read_worth(tables[0][key])[sides[0][1]]
+        # An aggregate is told of all that it looked at, also of nothing; other queries of results.
+        there = query
+        if self._looks[0].kind == "aggregate":
+            there = every if found else regions["query"]
         for number in np.unique(there).tolist():
             own_rows = slice(bounds[number], bounds[number + 1])
             parts = tuple(
@@ -157,6 +166,9 @@ class RegionProber:
                     own_stamps[own_rows],
                     # Only an aggregate of one stream asks what was looked at.
                     stamps[0][looked[number] : looked[number + 1]] if alone else nothing,
+                    worth[looked[number] : looked[number + 1]]
+                    if self._looks[number].known
+                    else np.empty(0),
                     float(priority[last[number]]),
                 )
             )
@@ -215,13 +227,21 @@ def read_stamps(index: ValueIndex, elements: Elements) -> Numbers:
     return out
 
 
+def read_worth(column: pa.ChunkedArray) -> Estimates:
+    """The values of a column of numbers as they add up: NULL is 0."""
+    return np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(), np.float64)
+
+
 def join_found(parts: Sequence[Found]) -> Found:
     """What the turns of one step found, in their order."""
+    if len(parts) == 1:
+        return parts[0]
     tables = [pa.concat_tables(some) for some in zip(*(p.tables for p in parts), strict=True)]
     return Found(
         tuple(tables),
         np.concatenate([p.priority for p in parts]),
         np.concatenate([p.stamps for p in parts]),
         np.concatenate([p.looked for p in parts]),
+        np.concatenate([p.worth for p in parts]),
         parts[-1].least,
     )

@@ -24,7 +24,14 @@ from millpond.engine.joins.keys import Numbers
 from millpond.engine.promising.family_predicates import FamilyPredicates, Flags
 from millpond.engine.promising.look import Look
 from millpond.engine.promising.new_regions import list_join, list_selection
-from millpond.engine.promising.probing import PIECE, Found, RegionProber, join_found, read_stamps
+from millpond.engine.promising.probing import (
+    PIECE,
+    Found,
+    RegionProber,
+    join_found,
+    read_stamps,
+    read_worth,
+)
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.promising.waiting import ORDERS, REGION, WEIGHTED, Waiting, choose
 from millpond.engine.scalars.residual_query import Residual
@@ -77,8 +84,9 @@ class Family:
     looks: Sequence[Look]
     residual: Residual
     failures: dict[int, MillpondError] = field(default_factory=dict)
-    #: Of aggregates, in the last step: the timestamps of the elements that regions were made of.
-    listed: dict[int, Numbers] = field(default_factory=dict)
+    #: Of aggregates, in the last step: the timestamps of the elements that regions were made of,
+    #: and (where a SUM of the column that ranks asks) their values.
+    listed: dict[int, tuple[Numbers, Estimates]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         first = self.looks[0]
@@ -298,7 +306,10 @@ class Family:
                 if look.kind == "aggregate":
                     stamps = read_stamps(indexes[0], new[0])
                     for number, own in zip(members, allowed, strict=True):
-                        self.listed[number] = stamps[own[place]]
+                        some, worth = own[place], np.empty(0)
+                        if self.looks[number].known:
+                            worth = read_worth(table[look.streams[0].key])[place[some]]
+                        self.listed[number] = stamps[some], worth
         except MillpondError as error:
             self.failures.update(dict.fromkeys(members, error))
             return np.empty(0, REGION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.engine.promising.estimating import SEEN, TOTAL
+from millpond.engine.promising.estimating import MATCHED, REST, SEEN, TOTAL, VALUED
 from millpond.engine.promising.look import PANE, QUERY, STEP, EstimateSql
 from millpond.model.schema import Field
 
@@ -52,10 +52,14 @@ def write_estimate_sql(select: exp.Select, output: tuple[Field, ...]) -> Estimat
             merged.append(f"flatten(list({part}) FILTER ({part} IS NOT NULL)) AS {part}")
             made = f"list_aggregate(flatten(list({part})), '{kind}')"
         answers.append(f"CAST({made} AS {field.type}) AS {name}")
+    parts.append(exp.alias_(exp.Count(this=exp.Star()), MATCHED))
     keys = [exp.column(name) for name in (QUERY, PANE, STEP)]
     select.set("expressions", [*keys, *parts])
     select.set("group", exp.Group(expressions=[key.copy() for key in keys]))
-    counts = [f"CAST(coalesce(sum({n}), 0) AS BIGINT) AS {n}" for n in (SEEN, TOTAL)]
+    counts = [
+        f"CAST(coalesce(sum({n}), 0) AS BIGINT) AS {n}" for n in (SEEN, TOTAL, MATCHED, VALUED)
+    ]
+    counts.append(f"coalesce(sum({REST}), 0) AS {REST}")
     return EstimateSql(
         to_duckdb(select),
         f"SELECT {QUERY}, {PANE}, {', '.join([*counts, *merged])} FROM parts"

@@ -102,9 +102,11 @@ def make_look(version: Version, bound: BoundQuery) -> Look | None:
     select = make_residual_tree(bound.tree, bound.literals)
     assert isinstance(select, exp.Select)
     estimate = write_estimate_sql(_without_pushed(select), bound.output.fields)
+    known = tuple(n for n, column in enumerate(shape.summed) if column == streams[0].key)
     return Look(
-        shape.kind, tuple(streams), preference, 1.0, "", columns, line, shape.aggregates, estimate
-    )
+        shape.kind, tuple(streams), preference, 1.0, "", columns, line, shape.aggregates, estimate,
+        known,
+    )  # fmt: skip
 
 
 def _write_sql(bound: BoundQuery, shape: PartialShape) -> str:

@@ -205,6 +205,24 @@ def test_pieces_of_a_step_find_the_same_results(
     assert all(len(own) > 3 for own in found[0].values())
 
 
+def test_queries_that_find_nothing_in_a_step_take_no_tables(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made grows with what matches, not with the queries that are registered."""
+    made, queries = [], 30
+    make = probing.Found
+    monkeypatch.setattr(probing, "Found", lambda *given: made.append(1) or make(*given))
+    for n in range(queries):
+        text = f"SELECT item, price FROM s WHERE price = {n} WITH PREFERENCE DESC {ITEM}"
+        ready.register(f"{text} BUDGET '1 probes'", f"q{n}", changes="from beginning", follow=True)
+    ts = pa.array([n * 1_000_000 for n in range(20)], pa.timestamp("us"))
+    prices = [float(n % 4) for n in range(20)]
+    ready.ingest("s", pa.table({"ts": ts, "item": pa.array([1] * 20, pa.int32()), "price": prices}))
+    ready.execute(END)
+    assert [len(results(ready, f"q{n}")) for n in range(queries)] == [5] * 4 + [0] * (queries - 4)
+    assert 4 <= len(made) <= 20
+
+
 def test_a_join_with_a_stream_that_stays_empty_has_no_results(ready: Pond) -> None:
     follow(ready, "2 probes")
     ready.ingest("s", rows_of(8, 100, 30)[0].sort_by("ts"))
