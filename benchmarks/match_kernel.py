@@ -4,7 +4,7 @@ Five integer attributes, range factors on all of them, uniform data; the share a
 keeps is chosen so that an element matches some 5.5 % of the queries. Besides: one query, string
 equality, registration, reading a slot back, and what the first call costs.
 
-    python benchmarks/match_kernel.py [--rows 200000] [--repeats 3]
+    python benchmarks/match_kernel.py [--rows 200000] [--repeats 3] [--led]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
+from kernel.led_queries import WORKLOADS, show_led
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
 from millpond.engine.predicates.factors import Factors
@@ -71,7 +72,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--led", action="store_true", help="queries that few elements match")
+    parser.add_argument("--queries", default="1000,10000,100000,1000000")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
     options = parser.parse_args()
+    if options.led:
+        counts = [int(n) for n in options.queries.split(",")]
+        show_led(options.rows, counts, options.workloads.split(","), options.repeats)
+        return
     random = np.random.default_rng(7)
     table = elements(options.rows, random)
     scalar = ScalarEvaluator()

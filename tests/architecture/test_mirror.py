@@ -177,4 +177,4 @@ def test_a_test_reaches_what_it_goes_through(place: str) -> None:
 def test_logic_is_seen() -> None:
     service = SOURCE / "service"
     assert holds_logic(service / "changes" / "retry.py")
-    assert not holds_logic(service / "events.py")
+    assert not holds_logic(service / "queries" / "current_names.py")

@@ -9,7 +9,8 @@ from an epoch's commit to the follower that is woken, each step is a call that a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -86,6 +87,17 @@ class Events(Protocol):
     def files_collected(self, paths: list[str]) -> None:
         """Files that no version refers to any more were removed."""
         ...
+
+
+@contextmanager
+def noting_damage(events: Events) -> Iterator[None]:
+    """Report a damaged file (STORE-602) that reading finds, and raise the error on."""
+    try:
+        yield
+    except MillpondError as error:
+        if error.code == "STORE-602":
+            events.file_damaged(error)
+        raise
 
 
 class FollowerNeeds(Protocol):

@@ -18,13 +18,14 @@ from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.time import BEGINNING, END
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
+from millpond.planner.resolve.names import TablesAlone
 
 #: The instant before the beginning of time: from here on, changes add up to the relation.
 BEFORE = BEGINNING - 1
 
 
 @dataclass(frozen=True)
-class WorldNames:
+class WorldNames(TablesAlone):
     """The oracle's world as a catalog for the binder."""
 
     world: World
@@ -41,18 +42,6 @@ class WorldNames:
 
     def names(self) -> list[str]:
         return [*self.world.streams, *self.world.relations]
-
-    def function(self, name: str) -> None:
-        return None
-
-    def functions(self) -> list[str]:
-        return []
-
-    def summary(self, name: str) -> None:
-        return None
-
-    def summaries(self) -> list[str]:
-        return []
 
 
 def plan_query(world: World, text: str, **options: Any) -> Plan:

@@ -212,6 +212,7 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         [],
     ),
     "ResetClock": ("ALTER STREAM flights RESET CLOCK TO TIMESTAMP '2026-03-01 11:59:59'", []),
+    "AlterConstraint": ("ALTER STREAM flights ADD CONSTRAINT one UNIQUE (carrier)", []),
     "AlterSystem": ("ALTER SYSTEM SET (queue_memory = '64 MB')", []),
     "CreateQuery": (
         "CREATE QUERY made AS SELECT * FROM flights",

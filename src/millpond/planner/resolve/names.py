@@ -41,6 +41,26 @@ class Names(Protocol):
         ...
 
 
+class TablesAlone:
+    """The part of `Names` that a catalog without functions and summaries shares with others."""
+
+    def function(self, name: str) -> FunctionDef | None:
+        """There is no function."""
+        return None
+
+    def functions(self) -> list[str]:
+        """There are no functions."""
+        return []
+
+    def summary(self, name: str) -> SummaryDef | None:
+        """There is no summary."""
+        return None
+
+    def summaries(self) -> list[str]:
+        """There are no summaries."""
+        return []
+
+
 def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Find the candidate the user most probably means, in the candidate's spelling, or None.
 

@@ -50,7 +50,7 @@ from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
 from millpond.service.answers.segment_aggregates import SegmentAggregates
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
-from millpond.service.events import Events, FollowerNeeds
+from millpond.service.events import Events, FollowerNeeds, noting_damage
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
@@ -127,12 +127,8 @@ class Invoker:
                 evaluation, POND-406 when a derived stream has stopped before `at`, STORE-602 for a
                 corrupt segment.
         """
-        try:
+        with noting_damage(self._events):
             return self._answer(query, at, budget, after)
-        except MillpondError as error:
-            if error.code == "STORE-602":
-                self._events.file_damaged(error)
-            raise
 
     def _answer(
         self, query: PreparedQuery, at: int | None, budget: Budget | None, after: str | None

@@ -32,7 +32,7 @@ from millpond.service.changes.cursor import (
 )
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.shared_pages import SharedPages
-from millpond.service.events import Events
+from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_file import SEQUENCE, get_column, global_seq, open_segment
@@ -79,13 +79,8 @@ class ChangeReader:
         """
         if limit is not None and limit < 0:
             raise MillpondError("CQL-103", "LIMIT is negative", hint="Give 0 or more.")
-        try:
-            with self._log.pin() as version:
-                return self._read(version, stream, name, after, limit)
-        except MillpondError as error:
-            if error.code == "STORE-602":
-                self._events.file_damaged(error)
-            raise
+        with noting_damage(self._events), self._log.pin() as version:
+            return self._read(version, stream, name, after, limit)
 
     def open_shared_pages(self) -> SharedPages:
         """What a feed reads the changes of many queries by."""
@@ -99,12 +94,8 @@ class ChangeReader:
         Raises:
             MillpondError: STORE-602 for a corrupt segment.
         """
-        try:
+        with noting_damage(self._events):
             return pages.list_news(version, shared_id)
-        except MillpondError as error:
-            if error.code == "STORE-602":
-                self._events.file_damaged(error)
-            raise
 
     def read_shared(
         self,
@@ -120,16 +111,12 @@ class ChangeReader:
         The version is pinned, and the one in which the queries have these changes.
         None also where something was lost, of which the page that `read` gives tells.
         """
-        try:
+        with noting_damage(self._events):
             shared = version.streams.get(shared_id)
             upto = max(complete for _, _, _, complete in wanted)
             if shared is None or list(self._losses.find(version, shared, since, upto)):
                 return [None] * len(wanted)
             return pages.read(version, shared, wanted, most)
-        except MillpondError as error:
-            if error.code == "STORE-602":
-                self._events.file_damaged(error)
-            raise
 
     def _read(
         self,

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition, FunctionDef, StreamDef
+from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql import parse_query
 from millpond.cql.tree.statements import CreateStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.planner.bind.bind import bind
+from millpond.planner.resolve.names import TablesAlone
 
 _TABLE = "rows_under_test"
 
@@ -56,7 +57,7 @@ def check_computed_columns(statement: CreateStream, schema: Schema) -> None:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _Rows(TablesAlone):
     """Names for binding: the rows of the stream that is being created, and nothing else."""
 
     rows: StreamDef
@@ -66,15 +67,3 @@ class _Rows:
 
     def names(self) -> list[str]:
         return [_TABLE]
-
-    def function(self, name: str) -> FunctionDef | None:
-        return None
-
-    def functions(self) -> list[str]:
-        return []
-
-    def summary(self, name: str) -> None:
-        return None
-
-    def summaries(self) -> list[str]:
-        return []

@@ -1,25 +1,16 @@
 """User-defined functions of a pond: defines, stores and drops them.
 
 A function is part of the catalog, with its code as cloudpickle writes it; workers read it from the
-store's folder `functions`. The code is stored by value: when the store is opened again, the module
-it comes from need not exist, but the packages it imports must.
+store's folder `functions`.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
-import re
-import sys
-import sysconfig
-import types
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import cloudpickle
 
 from millpond.catalog.objects import FunctionDef, QueryDef
 from millpond.catalog.options import OPTIONS
@@ -31,19 +22,23 @@ from millpond.engine.scalars.user_functions import (
     save,
 )
 from millpond.errors import MillpondError
-from millpond.model.functions import find_function
-from millpond.model.schema import ALIASES, ARROW_TYPES, canonical_type
 from millpond.planner.bind.templates import Binder
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.current_names import CurrentNames
+from millpond.service.queries.function_code import (
+    check_arity,
+    check_name,
+    check_seconds,
+    read_type,
+    refused_error,
+    write_code,
+)
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import count_text
 from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.function_key import FunctionKey
 from millpond.state.version import Version
-
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class FunctionRegistry:
         self._log = log
         self._registrar = registrar
         self._seconds = OPTIONS["function_seconds"].default if seconds is None else seconds
-        _check_seconds(self._seconds)
+        check_seconds(self._seconds)
         self._key = key or FunctionKey()
         self._before = functions.usage()
         self._trusted: set[str] = set()
@@ -117,17 +112,15 @@ class FunctionRegistry:
             MillpondError: CQL-221 for what cannot be defined or sealed, CQL-208 for a name SQL has,
                 POND-401 when an active query uses the function of that name.
         """
-        _check_name(name)
-        _check_arity(name, function, arguments)
-        types = tuple(_type(name, t) for t in arguments)
-        result = _type(name, returns)
+        check_name(name)
+        check_arity(name, function, arguments)
+        types = tuple(read_type(name, t) for t in arguments)
+        result = read_type(name, returns)
         if cost is not None and not 0 <= cost < math.inf:
-            raise _refused_error(
-                name, f"its cost cannot be {cost!r}", "Give a number ≥ 0, or none."
-            )
+            raise refused_error(name, f"its cost cannot be {cost!r}", "Give a number ≥ 0, or none.")
         seconds = self._seconds if max_seconds is None else max_seconds
-        _check_seconds(seconds)
-        code = _code(name, function)
+        check_seconds(seconds)
+        code = write_code(name, function)
         definition = FunctionDef(
             self._log.next_id(), name.lower(), "", types, result, cost, seconds, code
         )
@@ -281,109 +274,6 @@ def sort_by_name(version: Version) -> list[FunctionDef]:
     return [version.functions[name] for name in sorted(version.functions)]
 
 
-def _check_name(name: str) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _refused_error(name, "its name is not a plain word", "Use letters, digits and _.")
-    if find_function(name) is not None:
-        raise MillpondError(
-            "CQL-208",
-            f'the name "{name}" is taken by a function of SQL',
-            hint="Choose another name.",
-        )
-
-
-def _check_arity(name: str, function: Any, arguments: Sequence[str]) -> None:
-    if not callable(function):
-        raise _refused_error(name, "it is not callable", "Pass a function of Arrow arrays.")
-    if isinstance(arguments, str) or not arguments:
-        raise _refused_error(
-            name,
-            "its arguments are not a list of at least one type",
-            'Write arguments=["DOUBLE"]; what depends on nothing is a constant.',
-        )
-    try:
-        inspect.signature(function).bind(*arguments)
-    except ValueError:
-        return  # a function in C may not say
-    except TypeError as error:
-        raise _refused_error(
-            name,
-            f"it does not take {len(arguments)} arguments: {error}",
-            "Declare a type for each of its parameters.",
-        ) from None
-
-
-#: JSON is text inside queries: DuckDB takes no Arrow text for it as what a function gives.
-_TYPES = [name for name in ARROW_TYPES if name != "JSON"]
-
-
-def _type(name: str, text: Any) -> str:
-    found = canonical_type(text) if isinstance(text, str) else None
-    if found is not None and "JSON" in found:
-        raise MillpondError(
-            "CQL-210",
-            f'function "{name}" cannot have the type {found}',
-            hint="JSON is text inside queries: declare VARCHAR.",
-        )
-    if found is None:
-        known = [*_TYPES, "DECIMAL(p, s)", *ALIASES]
-        raise MillpondError(
-            "CQL-210",
-            f'no type "{text}" for function "{name}"',
-            detail=f"The types are {', '.join([*_TYPES, 'DECIMAL(p, s)', 'STRING'])}.",
-            hint=did_you_mean(str(text).upper(), known) or "Use one of these.",
-        )
-    return found
-
-
-def _check_seconds(seconds: float) -> None:
-    if not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        raise MillpondError(
-            "CQL-221",
-            f"a call cannot be limited to {seconds!r} seconds",
-            hint="Give a number > 0.",
-        )
-
-
-def _code(name: str, function: Callable[..., Any]) -> bytes:
-    try:
-        with _by_value(function):
-            return bytes(cloudpickle.dumps(function))
-    except Exception as error:
-        raise _refused_error(
-            name,
-            f"its code cannot be kept: {type(error).__name__}: {str(error).splitlines()[0]}",
-            "A function that refers to open files, locks or connections cannot be sent to workers; "
-            "open them inside it.",
-        ) from error
-
-
-@contextmanager
-def _by_value(function: Callable[..., Any]) -> Iterator[None]:
-    """Keep the code of the function's own module, unless it is a package that is installed."""
-    module = inspect.getmodule(function)
-    if module is None or module.__name__ == "__main__" or _is_installed(module):
-        yield
-        return
-    known = module.__name__ in cloudpickle.list_registry_pickle_by_value()
-    if known:
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
-
-
-def _is_installed(module: types.ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    if file is None or module.__name__ not in sys.modules:
-        return True
-    places = [sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")]
-    return any(Path(file).is_relative_to(place) for place in places)
-
-
 def _in_use_error(definition: FunctionDef, users: list[FunctionUser], hint: str) -> MillpondError:
     names = [user.name for user in users]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
@@ -396,14 +286,5 @@ def _in_use_error(definition: FunctionDef, users: list[FunctionUser], hint: str)
         "POND-401",
         f'function "{definition.name}" is in use',
         detail=f"{who} {call} it: {shown}.",
-        hint=hint,
-    )
-
-
-def _refused_error(name: Any, why: str, hint: str) -> MillpondError:
-    return MillpondError(
-        "CQL-221",
-        f'function "{name}" cannot be defined',
-        detail=f"{why[0].upper()}{why[1:]}.",
         hint=hint,
     )

@@ -41,23 +41,7 @@ def option(query: QueryDef, name: str) -> Any:
 
 def check_options(options: Mapping[str, Any], statement: str | None = None) -> dict[str, Any]:
     """The options with lower-case keys. Raises CQL-214."""
-    names = list_options(Scope.QUERY)
-    checked: dict[str, Any] = {}
-    for key, value in options.items():
-        name = key.lower()
-        if name not in names:
-            raise MillpondError(
-                "CQL-214",
-                f'no query option "{key}"',
-                detail=f"There are: {', '.join(names)}.",
-                hint=did_you_mean(name, names) or "Remove it.",
-                text=statement,
-                span=_place(key, statement),
-            )
-        checked[name] = _parse_option(
-            "query option", name, value, statement, _place(key, statement)
-        )
-    return checked
+    return _check_all("query option", (Scope.QUERY,), options, statement)
 
 
 def check_settings(settings: Mapping[str, Any], scope: Scope = Scope.ENGINE) -> dict[str, Any]:
@@ -178,7 +162,9 @@ def _check_all(
                 "CQL-214",
                 f'no {kind} "{key}"',
                 detail=f"There {'is' if len(names) == 1 else 'are'}: {', '.join(names)}.",
-                hint=_hint_at_clause(name) or did_you_mean(name, names) or "Remove it.",
+                hint=(_hint_at_clause(name) if Scope.INPUT in scopes else None)
+                or did_you_mean(name, names)
+                or "Remove it.",
                 text=statement,
                 span=_place(key, statement),
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeVar
@@ -37,6 +37,7 @@ from millpond.state.version import (
 )
 
 _D = TypeVar("_D", StreamDef, RelationDef)
+_N = TypeVar("_N", FunctionDef, SummaryDef, SinkDef)
 
 
 def next_version(version: Version, change: ResolvedChange) -> Version:
@@ -67,10 +68,10 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         matches_of=_matches(version, change),
         deltas=_deltas(version, change),
         leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),
-        functions=_functions(version, change),
+        functions=_change_by_name(version.functions, change.add_functions, change.drop_functions),
         joins=next_joins(version.joins, change.joins),
-        summaries=_summaries(version, change),
-        sinks=_sinks(version, change),
+        summaries=_change_by_name(version.summaries, change.add_summaries, change.drop_summaries),
+        sinks=_change_by_name(version.sinks, change.put_sinks, change.drop_sinks),
         settings=version.settings
         if change.settings is None
         else MappingProxyType(dict(change.settings)),
@@ -88,36 +89,17 @@ def _change_definitions(
     return MappingProxyType(changed)
 
 
-def _functions(version: Version, change: ResolvedChange) -> Mapping[str, FunctionDef]:
-    if not change.add_functions and not change.drop_functions:
-        return version.functions
-    functions = dict(version.functions)
-    for definition in change.drop_functions:
-        functions.pop(definition.name, None)
-    functions.update((definition.name, definition) for definition in change.add_functions)
-    return MappingProxyType(functions)
-
-
-def _summaries(version: Version, change: ResolvedChange) -> Mapping[str, SummaryDef]:
-    if not change.add_summaries and not change.drop_summaries:
-        return version.summaries
-    summaries = dict(version.summaries)
-    for definition in change.drop_summaries:
-        summaries.pop(fold_name(definition.name), None)
-    summaries.update(
-        (fold_name(definition.name), definition) for definition in change.add_summaries
-    )
-    return MappingProxyType(summaries)
-
-
-def _sinks(version: Version, change: ResolvedChange) -> Mapping[str, SinkDef]:
-    if not change.put_sinks and not change.drop_sinks:
-        return version.sinks
-    sinks = dict(version.sinks)
-    for definition in change.drop_sinks:
-        sinks.pop(fold_name(definition.name), None)
-    sinks.update((fold_name(definition.name), definition) for definition in change.put_sinks)
-    return MappingProxyType(sinks)
+def _change_by_name(
+    held: Mapping[str, _N], put: Sequence[_N], drop: Sequence[_N]
+) -> Mapping[str, _N]:
+    """Apply additions, replacements and drops to definitions that have names of their own."""
+    if not put and not drop:
+        return held
+    changed = dict(held)
+    for definition in drop:
+        changed.pop(fold_name(definition.name), None)
+    changed.update((fold_name(definition.name), definition) for definition in put)
+    return MappingProxyType(changed)
 
 
 def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamState]:

@@ -18,7 +18,7 @@ import numpy as np
 from numba import int64, njit, types, uint64
 
 from millpond.model.compiled import F64, I64, READ_I64, compiled
-from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, add_rows
+from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, SummedCells
 
 #: Value buckets of a cell, and rows of a bucket.
 BUCKETS, ROWS = 16, 5
@@ -28,7 +28,7 @@ _DEVIATIONS = 2.3
 
 
 @dataclass(frozen=True)
-class CountSketch:
+class CountSketch(SummedCells):
     """Count sketches whose rows have `columns` counters, a power of two."""
 
     columns: int
@@ -51,17 +51,8 @@ class CountSketch:
     def has_ranges(self) -> bool:
         return False
 
-    def empty(self, count: int) -> Cells:
-        return np.zeros((count, self.width), np.int64)
-
     def summarize(self, cells: Cells, which: Numbers, codes: Numbers, arrivals: Numbers) -> None:
         _summarize(cells.reshape(-1), which, codes, self.width, self.columns)
-
-    def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        return add_rows(cells, to, count)
-
-    def subtract(self, cells: Cells, others: Cells) -> Cells:
-        return cells - others
 
     def count(self, cells: Cells, codes: Numbers) -> Estimates:
         out = np.empty(len(cells) * len(codes), np.float64)

@@ -91,6 +91,27 @@ class SummaryKind(Protocol):
         ...
 
 
+class SummedCells:
+    """The part of a summary-ADT that adds cells by adding their numbers."""
+
+    @property
+    def width(self) -> int:
+        """Numbers of a cell."""
+        raise NotImplementedError
+
+    def empty(self, count: int) -> Cells:
+        """Make cells of no elements: zeros."""
+        return np.zeros((count, self.width), np.int64)
+
+    def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
+        """Add rows of cells up, as `SummaryKind.collapse`."""
+        return add_rows(cells, to, count)
+
+    def subtract(self, cells: Cells, others: Cells) -> Cells:
+        """Take elements out of cells."""
+        return cells - others
+
+
 def add_rows(cells: Cells, to: Numbers, count: int) -> Cells:
     """Add rows up as `SummaryKind.collapse`, where adding cells is adding numbers.
 

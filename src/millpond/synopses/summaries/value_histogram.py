@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, add_rows
+from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, SummedCells
 
 #: Powers of two that have bars of their own: 2^-32 to 2^63. Smaller values are in the bar of 0;
 #: greater ones, infinity and NaN in the last bar, as −infinity is in the first.
@@ -23,7 +23,7 @@ _BEYOND = 1e100
 
 
 @dataclass(frozen=True)
-class ValueHistogram:
+class ValueHistogram(SummedCells):
     """Histograms with 2^`bits` bars for each power of two.
 
     Attributes:
@@ -53,18 +53,9 @@ class ValueHistogram:
     def has_ranges(self) -> bool:
         return True
 
-    def empty(self, count: int) -> Cells:
-        return np.zeros((count, self.width), np.int64)
-
     def summarize(self, cells: Cells, which: Numbers, codes: Numbers, arrivals: Numbers) -> None:
         np.add.at(cells, (which, np.zeros(len(which), np.int64)), 1)
         np.add.at(cells, (which, 1 + self._bars(codes)), 1)
-
-    def collapse(self, cells: Cells, to: Numbers, count: int) -> Cells:
-        return add_rows(cells, to, count)
-
-    def subtract(self, cells: Cells, others: Cells) -> Cells:
-        return cells - others
 
     def count(self, cells: Cells, codes: Numbers) -> Estimates:
         """The value's bar, divided by the whole numbers in it; the whole bar of a fraction."""

@@ -6,12 +6,11 @@ well. An element matches about one query, however many there are, but for the Zi
 matches grow. Beside it the same queries in blocks alone, in turn in the same process; both find the
 same matches.
 
-    python benchmarks/led_queries.py [--rows 200000] [--queries 1000,10000,100000,1000000]
+    python benchmarks/match_kernel.py --led [--rows 200000] [--queries 1000,10000,100000,1000000]
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -133,21 +132,15 @@ def measure(runs: dict[str, tuple[pa.Table, StemSnapshot]], repeats: int) -> dic
     return {n: runs[n][0].num_rows / statistics.median(all_) for n, all_ in spent.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--queries", default="1000,10000,100000,1000000")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    options = parser.parse_args()
-    counts = [int(n) for n in options.queries.split(",")]
+def show_led(rows_a_batch: int, counts: list[int], workloads: list[str], repeats: int) -> None:
+    """Measure the workloads with so many queries; print and draw the result."""
     scalar = ScalarEvaluator()
     rows, lines = [], {}
-    for name in options.workloads.split(","):
+    for name in workloads:
         rates: list[float] = []
         for count in counts:
             random = np.random.default_rng(count)
-            factors, table = WORKLOADS[name](count, options.rows, random)
+            factors, table = WORKLOADS[name](count, rows_a_batch, random)
             stem = QuerySteM(SCHEMA)
             begun = time.thread_time()
             for slot, query in enumerate(factors):
@@ -156,15 +149,15 @@ def main() -> None:
             built = time.thread_time() - begun
             led = sum(map(len, snapshot.led))
             found = match(table, snapshot, scalar).to_table()
-            matches = int(np.sum(found["count"].to_numpy(), dtype=np.int64)) / options.rows
+            matches = int(np.sum(found["count"].to_numpy(), dtype=np.int64)) / rows_a_batch
             runs = {"led": (table, snapshot)}
             if count <= MOST_IN_BLOCKS:
                 blocks = StemSnapshot.of(enumerate(factors), SCHEMA, BLOCKS)
-                part = table.slice(0, min(options.rows, 2_000_000_000 // count))
+                part = table.slice(0, min(rows_a_batch, 2_000_000_000 // count))
                 same = match(part, blocks, scalar).to_table().sort_by("slot")
                 assert match(part, snapshot, scalar).to_table().sort_by("slot").equals(same)
                 runs["blocks"] = (part, blocks)
-            measured = measure(runs, options.repeats)
+            measured = measure(runs, repeats)
             rate, in_blocks = measured["led"], measured.get("blocks")
             rates.append(rate)
             extra = len(factors)
@@ -191,7 +184,7 @@ def main() -> None:
             )
         lines[name] = (counts, rates)
     show(
-        f"Led queries, one core, {options.rows:,} elements a batch",
+        f"Led queries, one core, {rows_a_batch:,} elements a batch",
         [
             "queries",
             "number",
@@ -207,7 +200,3 @@ def main() -> None:
         rows,
     )
     picture("led_queries", "Queries that few elements match", "queries", "elements/s", lines)
-
-
-if __name__ == "__main__":
-    main()
