@@ -28,7 +28,9 @@ from millpond.cql import parse_statement
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.handles import Time, to_instant
 from millpond.service.ingest.row_formats import from_rows, unknown_format_error
+from millpond.service.json_values import instant_text
 from millpond.service.queries.query_directory import QuerySelection
 from millpond.service.queries.registration_request import Registration, parts
 from millpond.service.results import Answer, IngestReceipt, StatementResult
@@ -243,11 +245,13 @@ class RemotePond:
         """
         self._calls.send("PATCH", f"/v1/streams/{segment(name)}", in_json(options))
 
-    def reset_clock(self, stream: str, to: str) -> dict[str, Any]:
+    def reset_clock(self, stream: str, to: Time) -> dict[str, Any]:
         """Sets the clock of a stream back; says how many elements were `rejected`, and of what
         changes were `taken_back`."""
         path = f"/v1/streams/{segment(stream)}/reset-clock"
-        told: dict[str, Any] = self._calls.send("POST", path, params={"to": to}).json()
+        told: dict[str, Any] = self._calls.send(
+            "POST", path, params={"to": instant_text(to_instant(to))}
+        ).json()
         return told
 
     def catch_up(self, timeout: float | None = None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,7 @@ from millpond.api.calls import POLL_SECONDS, Calls, in_json, segment
 from millpond.errors import MillpondError
 from millpond.model.loss import merge_losses
 from millpond.service import json_values
-from millpond.service.handles import to_instant
+from millpond.service.handles import Time, to_instant
 from millpond.service.results import Answer, Change, Changes
 
 #: How long a follower waits for a server that is away, and between two attempts, in seconds.
@@ -92,14 +91,15 @@ class RemoteHandle(RemoteFollowable):
 
     def invoke(
         self,
-        at: int | str | date | None = None,
+        at: Time | None = None,
         budget: str | None = None,
         after: str | None = None,
     ) -> Answer:
         """The query's answer as of now or of a kept instant; with a budget, a part of it.
 
         Args:
-            at: Microseconds since 1970 UTC, ISO text, a datetime or a date.
+            at: Microseconds since 1970 UTC, ISO text, a datetime, a date, or a time of NumPy or
+                pandas.
             budget: '20 ms' or '5000 probes'.
             after: The cursor of an earlier part, to go on behind it.
 

@@ -519,7 +519,7 @@ _EVERY = (
     Option(
         "config",
         (Scope.SINK,),
-        path("the path of a file of the server"),
+        path("the path of a file of the server, or secret('name')"),
         "it holds more settings of Kafka's client, such as what it needs to log in",
         unless_given="the client has no more settings",
     ),

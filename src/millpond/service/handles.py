@@ -8,6 +8,8 @@ from datetime import date, datetime
 from operator import index
 from typing import Any, TypeVar
 
+import numpy as np
+
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -87,14 +89,14 @@ class Handle(Followable):
 
     def invoke(
         self,
-        at: int | str | date | None = None,
+        at: Time | None = None,
         budget: str | None = None,
         after: str | None = None,
     ) -> Answer:
         """Answer the query as of now, or as of an instant; with a budget, a part of it.
 
         Args:
-            at: The instant: text, a datetime, a date, or µs.
+            at: The instant: text, a datetime, a date, µs, or a time of NumPy or pandas.
             budget: What may be looked at, '20 ms' or '5000 probes': then the answer is the most
                 promising part (`Answer.part`).
             after: The cursor of an earlier part (`Answer.part.cursor`), to go on behind it.
@@ -135,7 +137,15 @@ class Handle(Followable):
         }
 
     def __repr__(self) -> str:
-        return f"<Handle {self.name}>"
+        found = self._components.log.version.queries.get(self.id)
+        if found is None:
+            return f"<Handle {self.name}: unregistered>"
+        if found.suspended is not None:
+            state = "suspended"
+        else:
+            state = "active" if found.active else "inactive"
+        followed = self._components.log.version.change_log(self.id) is not None
+        return f"<Handle {self.name}: {state}{', followed' * followed}, {found.text}>"
 
 
 class StreamHandle(Followable):
@@ -154,7 +164,9 @@ class StreamHandle(Followable):
         self._components.subscriptions.resume(self.definition)
 
     def __repr__(self) -> str:
-        return f"<StreamHandle {self.name}>"
+        found = self._components.log.version.streams.get(self.id)
+        text = "dropped" if found is None or found.derived is None else found.derived.text
+        return f"<StreamHandle {self.name}: {text}>"
 
 
 def to_budget(text: str, after: str | None = None) -> Budget:
@@ -169,12 +181,28 @@ def to_budget(text: str, after: str | None = None) -> Budget:
         ) from None
 
 
-def to_instant(at: int | str | date | None) -> int | None:
-    """Convert text, a datetime, a date or microseconds to an instant. Raises CQL-103."""
+#: What is taken for an instant: µs since 1970, text, a datetime or date, also of NumPy and pandas.
+Time = int | str | date | np.datetime64
+
+
+def to_instant(at: Time | None) -> int | None:
+    """Convert text, a datetime, a date or microseconds to an instant. Raises CQL-103.
+
+    NumPy's and pandas's times are taken too; what is finer than a microsecond is cut off.
+    """
     if at is None or isinstance(at, int):
         return at
     try:
+        if isinstance(at, np.datetime64):
+            if np.isnat(at):
+                raise ValueError("NaT")
+            ticks, whole = at.astype("datetime64[us]"), np.datetime_data(at.dtype)[0]
+            if whole not in ("ns", "ps", "fs", "as") and ticks.astype(at.dtype) != at:
+                raise OverflowError("beyond 64 bits")
+            return int(ticks.astype(np.int64))
         if isinstance(at, datetime):
+            if at != at:  # pandas's NaT is a datetime that equals nothing
+                raise ValueError("NaT")
             return time.from_datetime(at)
         if isinstance(at, date):
             return time.from_datetime(datetime(at.year, at.month, at.day))

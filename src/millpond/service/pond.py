@@ -10,7 +10,6 @@ import atexit
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -30,7 +29,7 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
-from millpond.service.handles import Handle, StreamHandle, to_instant
+from millpond.service.handles import Handle, StreamHandle, Time, to_instant
 from millpond.service.ingest import row_formats
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
@@ -38,7 +37,7 @@ from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
 from millpond.service.queries.query_directory import QueryListing, QuerySelection
 from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
-from millpond.service.results import Answer, IngestReceipt, StatementResult
+from millpond.service.results import Answer, IngestReceipt, StatementResult, count_text
 from millpond.service.statements.executor import Executor
 from millpond.work import check_work, limit_work
 
@@ -262,7 +261,7 @@ class Pond:
         else:
             self.derived(name).alter(**options)
 
-    def reset_clock(self, name: str, to: int | str | date) -> ClockReset:
+    def reset_clock(self, name: str, to: Time) -> ClockReset:
         """Set the clock of a stream back: its elements after an instant become rejects.
 
         Raises:
@@ -454,6 +453,19 @@ class Pond:
         finally:
             if self._on_close is not None:
                 self._on_close()
+
+    def __repr__(self) -> str:
+        if self._components.closed:
+            return "<Pond: closed>"
+        version = self._components.log.version
+        streams, relations = len(version.named_streams()), len(version.relations)
+        counts = (
+            count_text(streams, "stream"),
+            count_text(relations, "relation"),
+            count_text(len(version.queries), "query", "queries"),
+        )
+        state = "" if self.ready else f", not ready: {self.trouble}"
+        return f"<Pond: {', '.join(counts)}{state}>"
 
     def __enter__(self) -> Pond:
         return self

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from millpond.model import time
 from millpond.model.far_times import format_ticks
 from millpond.model.loss import Bounds, Loss
+from millpond.service.html_tables import write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,17 +98,36 @@ class Answer:
         assert isinstance(frame, polars.DataFrame)
         return frame
 
+    @property
+    def as_of_time(self) -> datetime | None:
+        """The instant τ as a naive datetime in UTC; None where there is no such datetime."""
+        return time.to_datetime(self.as_of)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The rows for any library that reads Arrow's PyCapsule interface."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
     def __len__(self) -> int:
         return self.table.num_rows
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return iter(self.rows())
 
-    def __repr__(self) -> str:
+    def _describe(self) -> str:
         state = "final" if self.final else "not final"
-        state += "" if self.exact else ", not exact"
-        at = time.format_instant(self.as_of)
-        return f"<Answer {self.table.num_rows} rows as of {at}, {state}>\n{self.table}"
+        if not self.exact:
+            reasons = "; ".join(map(str, self.loss))
+            state += f", not exact{f' ({reasons})' if reasons else ''}"
+        rows = count_text(self.table.num_rows, "row")
+        return f"{rows} as of {time.format_instant(self.as_of)}, {state}"
+
+    def __repr__(self) -> str:
+        return f"<Answer {self._describe()}>\n{self.table}"
+
+    def _repr_html_(self) -> str:
+        """The first rows, as a notebook shows them, with the instant and what the answer is."""
+        caption = f"{self.query}: {self._describe()}" if self.query else self._describe()
+        return write_table(self.table, caption, python_values)
 
 
 @dataclass(frozen=True)
@@ -229,10 +250,24 @@ class Changes:
     def __len__(self) -> int:
         return self.table.num_rows
 
-    def __repr__(self) -> str:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The changes for any library that reads Arrow's PyCapsule interface."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def _describe(self) -> str:
         upto = time.format_instant(self.as_of)
         state = "" if self.exact else ", not exact"
-        return f"<Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}{state}>"
+        return f"Changes of {self.query}: {len(self)} up to {upto}, cursor {self.position}{state}"
+
+    def __repr__(self) -> str:
+        return f"<{self._describe()}>"
+
+    def _repr_html_(self) -> str:
+        """The first changes, as a notebook shows them."""
+        at = self.table.column_names.index("timestamp")
+        instants = [time.format_instant(value) for value in self.table["timestamp"].to_pylist()]
+        shown = self.table.set_column(at, "timestamp", pa.array(instants, pa.string()))
+        return write_table(shown, self._describe(), python_values)
 
 
 def python_values(column: pa.ChunkedArray) -> list[Any]:

@@ -67,7 +67,8 @@ STATEMENTS = [
     ("CQL-104", "INSERT INTO s SELECT " + "1," * 9998 + "«1», 2", "more than 20,000"),
     # definitions
     ("CQL-103", "CREATE «TABLE» t (a INT)", "expected STREAM, RELATION, QUERY, SUMMARY or SINK"),
-    ("CQL-103", "CREATE «OR» REPLACE STREAM s (a INT)", "OR REPLACE"),
+    ("CQL-103", "CREATE «OR REPLACE» STREAM s (a INT)", "only a query is replaced"),
+    ("CQL-103", "CREATE OR REPLACE QUERY «IF» NOT EXISTS q AS SELECT 1", "or replaced"),
     ("CQL-103", "CREATE STREAM IF «EXISTS» s (a INT)", 'expected "("'),
     ("CQL-103", "CREATE STREAM «select» (a INT)", "expected the name of the new stream"),
     ("CQL-103", "CREATE STREAM s«»", 'expected "("'),

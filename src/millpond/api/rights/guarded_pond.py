@@ -339,7 +339,9 @@ class GuardedPond:
         match statement:
             case statements.CreateQuery():
                 follow = statement.options.get(FOLLOW)
-                self._quotas.check_counts(rights.caller, 1, int(bool(follow)))
+                there = isinstance(self._pond.names.find(statement.name), QueryDef)
+                added = int(not (statement.or_replace and there))
+                self._quotas.check_counts(rights.caller, added, int(bool(follow)))
             case statements.Fetch():
                 found = self._pond.names.find(statement.name)
                 if isinstance(found, QueryDef):

@@ -161,7 +161,8 @@ class Rights:
             statement = replace(statement, options=self.own_options(statement.options))
             found = self._names.find(statement.name)
             if isinstance(found, QueryDef) and not self.owns(found):
-                statement = replace(statement, if_not_exists=False)  # the name is taken
+                # To the caller the name is taken, whoever's it is.
+                statement = replace(statement, if_not_exists=False, or_replace=False)
         refuse_literal_secret(statement)
         if self.caller.is_admin:
             return statement

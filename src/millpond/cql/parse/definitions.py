@@ -33,10 +33,17 @@ class DefinitionParser(SinkParser):
 
     def create(self) -> Statement:
         """Read what follows CREATE."""
-        if self.sees("OR", "REPLACE"):
-            raise self.fault("OR REPLACE is not part of CQL", hint="DROP the old one first.")
+        place = self.here()
+        if self.accept("OR", "REPLACE"):
+            if not self.accept("QUERY"):
+                raise self.fault(
+                    "only a query is replaced",
+                    hint="ALTER the object, or DROP it first. Elements and readers depend on it.",
+                    span=self.since(place),
+                )
+            return self._create_query(or_replace=True)
         if self.accept("QUERY"):
-            return self._create_query()
+            return self._create_query(or_replace=False)
         if self.accept("STREAM"):
             return self._create_stream()
         if self.accept("NON"):
@@ -58,8 +65,15 @@ class DefinitionParser(SinkParser):
             "STREAM, RELATION, NON RETROACTIVE RELATION, QUERY, SUMMARY or SINK behind CREATE"
         )
 
-    def _create_query(self) -> CreateQuery:
+    def _create_query(self, *, or_replace: bool) -> CreateQuery:
+        place = self.here()
         named = self.new_name("the new query")
+        if or_replace and named["if_not_exists"]:
+            raise self.fault(
+                "a query is created unless it exists, or replaced",
+                hint="Keep one of OR REPLACE and IF NOT EXISTS.",
+                span=place,
+            )
         if self._column_names():
             raise self.fault(
                 "columns are named for a query",
@@ -70,7 +84,12 @@ class DefinitionParser(SinkParser):
         start = self.here()
         query = self.query()
         return CreateQuery(
-            query=query, options=options, query_span=self.since(start), **named, **self.frame()
+            query=query,
+            options=options,
+            or_replace=or_replace,
+            query_span=self.since(start),
+            **named,
+            **self.frame(),
         )
 
     def _create_derived(self, kind: str, named: dict[str, Any]) -> CreateDerived:

@@ -171,7 +171,8 @@ def _(statement: CreateDerived) -> str:
 def _(statement: CreateQuery) -> str:
     options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
     name = _new_name(statement)
-    return f"CREATE QUERY {name}{options} AS {print_query(statement.query)}"
+    replacing = "OR REPLACE " * statement.or_replace
+    return f"CREATE {replacing}QUERY {name}{options} AS {print_query(statement.query)}"
 
 
 @_print.register

@@ -183,10 +183,13 @@ class CreateSink(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateQuery(Statement):
+    """`CREATE [OR REPLACE] QUERY [IF NOT EXISTS] name [WITH (…)] AS query`."""
+
     name: str
     query: exp.Expression
     options: dict[str, Any] = field(default_factory=dict)
     if_not_exists: bool = False
+    or_replace: bool = False
 
 
 #: What creates something that has a name.

@@ -98,7 +98,7 @@ def _meaning(statement: Created) -> tuple[Any, ...]:
     plain = replace(statement, if_not_exists=False, name=statement.name.lower())
     if isinstance(plain, CreateQuery):
         options = check_options(plain.options)
-        plain = replace(plain, options=dict(sorted(options.items())))
+        plain = replace(plain, options=dict(sorted(options.items())), or_replace=False)
     return meaning(plain)
 
 

@@ -231,6 +231,50 @@ class Registrar:
         self._events.definitions_changed()
         return altered
 
+    def replace(self, request: RegistrationRequest) -> QueryDef | None:
+        """Give a query another text and options; it keeps its id. None: there is no such query.
+
+        From then on every answer is the new definition's, also as of earlier instants.
+
+        Raises:
+            MillpondError: as `register`; POND-401, its changes are computed already.
+        """
+        with self.lock:
+            version = self._log.version
+            current = version.find(request.name or "")
+            if not isinstance(current, QueryDef):
+                return None
+            options = check_options(request.options or {}, request.statement)
+            bound = self.bind(request.text)
+            self._check_strategy(bound, options)
+            options = with_static_reduction(version, lambda: bound, options)
+            if version.change_log(current.id) is not None:
+                if request.text == current.text:
+                    return self.alter(current, options, request.statement)
+                raise MillpondError(
+                    "POND-401",
+                    f'the changes of query "{current.name}" are computed',
+                    detail="They were given to who follows it, and are never revised.",
+                    hint="DROP it first, or register the new query under another name.",
+                    text=request.statement,
+                    span=request.name_span,
+                )
+            now = self._clock()
+            after = RegistrationBatch(self._log.next_id, now).instant(
+                self._followers.read_finality()(bound)
+            )
+            replaced = replace(
+                current,
+                text=request.text,
+                options=options,
+                suspended=None,
+                changes_after=after,
+            )
+            self._replace([replaced])
+            self._follow([replaced])
+        self._events.definitions_changed()
+        return replaced
+
     def _follow(self, queries: Sequence[QueryDef]) -> None:
         """Have the changes computed of those queries whose options ask for that."""
         if wanted := [query for query in queries if query.options.get("follow")]:

@@ -59,6 +59,13 @@ class RegistrationRequest:
                     "only queries are registered",
                     hint="Use execute() for other statements.",
                 )
+            if parsed.if_not_exists or parsed.or_replace:
+                raise MillpondError(
+                    "CQL-216",
+                    "IF NOT EXISTS and OR REPLACE are of statements",
+                    detail="Registering gives the handle of a new query.",
+                    hint="Use execute() for the statement, or leave them out.",
+                )
             merged = {**parsed.options, **options}
             text = parsed.query_text
             return cls(text, name or parsed.name, merged, cql, parsed.name_span)

@@ -23,6 +23,7 @@ from typing import Any
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.options import read_config
 from millpond.runtime.kafka.packages import import_kafka
+from millpond.runtime.secrets_file import hide_secrets
 from millpond.service.json_values import dumps
 from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.service.sinks.webhook import write_changes
@@ -271,4 +272,4 @@ def _delivery_error(kafka: Any, error: Any) -> DeliveryError:
     errors = kafka.KafkaError
     if code in (errors._FENCED, errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
         return DeliveryError("another Millpond has taken this sink over", is_final=True)
-    return DeliveryError(given.str() if hasattr(given, "str") else str(error))
+    return DeliveryError(hide_secrets(given.str() if hasattr(given, "str") else str(error)))

@@ -275,9 +275,17 @@ class Executor:
         request = RegistrationRequest(
             text, statement.name, statement.options, statement.text, statement.name_span
         )
-        (definition,) = self._components.registrar.register([request])
+        registrar = self._components.registrar
+        replaced = None
+        if statement.or_replace:
+            found = self._look_up("query", statement.name)
+            if found is not None and is_stated_so(statement, found):
+                return report("create query", found.name, "is there already")
+            replaced = registrar.replace(request)
+            self._components.inner_streams.drop_unread()
+        definition = replaced or registrar.register([request])[0]
         bound = self._components.registrar.bind_registered(definition.text)
-        done = f"registered{self._notes(bound)}"
+        done = f"{'registered' if replaced is None else 'replaced'}{self._notes(bound)}"
         if definition.options.get("follow"):
             version = self._components.log.version
             silences = find_silences(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.sinks.check_sink import KEYED, OWN, default_options
+from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.sinks import SENDERS
 from millpond.testing.local_runtime import open_local
 
@@ -40,6 +43,30 @@ def test_sinks_that_cannot_be(tmp_path, monkeypatch, statement, code, words):
             pond.execute(f"CREATE SINK out {statement}")
         assert refused.value.code == (code or "CQL-214")
         assert words in str(refused.value)
+
+
+def test_a_kafka_sink_logs_in_by_a_secret(tmp_path, monkeypatch) -> None:
+    """The secret is an object of settings, checked when the sink is created, and kept nowhere."""
+    pytest.importorskip("confluent_kafka")
+    file = tmp_path / "secrets.json"
+    file.touch(mode=0o600)
+    settings = {"sasl.username": "pond", "sasl.password": "magpie-in-rain"}
+    file.write_text(json.dumps({"kafka": settings, "ours": {"transactional.id": "x"}}))
+    monkeypatch.setenv("MILLPOND_SECRETS", str(file))
+    to = "USING kafka (bootstrap '127.0.0.1:1', topic 't', config secret('{}'), active FALSE)"
+    to += " FROM QUERY q"
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM s (k VARCHAR); CREATE QUERY q AS SELECT k FROM s")
+        for name, words in (("nobody", 'no secret "nobody"'), ("ours", "for Millpond to decide")):
+            with pytest.raises(MillpondError, match=words):
+                pond.execute(f"CREATE SINK k {to.format(name)}")
+        pond.execute(f"CREATE SINK k {to.format('kafka')}")
+        sink = pond._components.sinks.find("k")
+        assert sink.options["config"] == "secret('kafka')"
+        sender = KafkaSender(sink.options, None)
+        assert sender._settings()["sasl.password"] == "magpie-in-rain"
+    stored = b"".join(p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file())
+    assert b"magpie" not in stored
 
 
 def test_every_format_has_its_options() -> None:
