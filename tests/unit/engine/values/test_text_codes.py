@@ -28,7 +28,7 @@ def test_texts(cuts: list[str]) -> None:
     column = pa.array(texts, pa.string())
     _, offsets, data = column.buffers()
     codes = np.full(len(texts), -1, np.int32)
-    TextCoder(ordered).code(
+    TextCoder.of(ordered).code(
         np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int32)[: len(texts) + 1], codes
     )
     assert codes.tolist() == [sum(cut <= text.encode() for cut in ordered) for text in texts]
