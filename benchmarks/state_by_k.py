@@ -7,7 +7,7 @@ declared with k = 0 … 1,000. Where the declared k is smaller than the stream's
 All runs give the same changes, which is checked. Rows are means over the steps; the time is that of
 the whole run, beside the run without constraints.
 
-    PYTHONPATH=benchmarks python benchmarks/pressure/state_by_k.py [--orders 30000] [--spread 50]
+    make bench NAME=state_by_k
 """
 
 from __future__ import annotations
