@@ -329,6 +329,7 @@ def check_followers(server: Server, client: Client, followers: list[Follower]) -
             assert kept[: len(told)] == told
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_when_the_server_is_killed_a_few_times(tmp_path: Path) -> None:
     survive(tmp_path, on_spark=False, kills=3, seed=4, longest=0.0)
 

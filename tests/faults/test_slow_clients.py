@@ -154,6 +154,7 @@ def test_a_body_that_comes_too_slowly_is_not_waited_for(tmp_path: Path) -> None:
         assert status(fast.recv(1 << 16)) == 200
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_refused_body_is_not_read_for_ever(tmp_path: Path) -> None:
     with serve(tmp_path / "store", patience=1) as served:
         connection = served.connect()
@@ -199,6 +200,7 @@ def fill(served: Served, rows: int = 100_000) -> None:
     httpx.post(f"{served.url}/v1/catch-up", timeout=PATIENCE)
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_takes_is_given_up(tmp_path: Path) -> None:
     with serve(tmp_path / "store", patience=1) as served:
         fill(served)
@@ -232,6 +234,7 @@ def test_answers_that_wait_give_way_to_later_ones(tmp_path: Path) -> None:
         assert len(json.loads(body)["results"][0]["rows"]) == 100_000
 
 
+@pytest.mark.slow
 def test_bodies_together_have_a_limit(tmp_path: Path) -> None:
     with serve(tmp_path / "store", body_memory="3 MB", patience=4, slowest_rate=1) as served:
         slow = served.connect()
@@ -253,6 +256,7 @@ def test_bodies_together_have_a_limit(tmp_path: Path) -> None:
         assert status(read_all(slow)) == 503
 
 
+@pytest.mark.slow
 def test_headers_have_a_size(tmp_path: Path) -> None:
     with serve(tmp_path / "store") as served:
         for long in (

@@ -81,7 +81,7 @@ def test_a_port_in_use(store):
     assert "--port" in text
 
 
-@pytest.mark.parametrize("home", ["", "/nowhere/java"])
+@pytest.mark.parametrize("home", ["", pytest.param("/nowhere/java", marks=pytest.mark.slow)])
 def test_no_java(store, home):
     text = said(serve("--store", store, "--port", "0", PATH="/nowhere", JAVA_HOME=home))
     assert text.startswith("SERVE-702: Java is missing or too old")
@@ -101,6 +101,7 @@ def test_a_java_that_is_too_old(store, tmp_path):
     assert "is Java 11" in text
 
 
+@pytest.mark.slow
 def test_a_java_that_does_not_run(store, tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
