@@ -162,7 +162,11 @@ def test_answers_are_those_of_the_definition(files, expected):
 
 
 @pytest.mark.parametrize(
-    "options", [{"maxFilesPerTrigger": "1"}, {"maxFilesPerTrigger": "4"}], ids=["1", "4"]
+    "options",
+    [
+        pytest.param({"maxFilesPerTrigger": "1"}, id="1", marks=pytest.mark.slow),
+        pytest.param({"maxFilesPerTrigger": "4"}, id="4"),
+    ],
 )
 def test_files_a_batch(bounded, files, expected, options):
     same(printed(bounded, script(files, **options)), expected)
@@ -172,11 +176,12 @@ def test_files_in_small_splits(bounded, files, expected, small_splits):
     same(printed(bounded, script(files)), expected)
 
 
+@pytest.mark.slow
 def test_small_splits_and_batches(bounded, files, expected, small_splits):
     same(printed(bounded, script(files, maxFilesPerTrigger="2")), expected)
 
 
-@pytest.mark.parametrize("order", ["reversed", "last"])
+@pytest.mark.parametrize("order", ["reversed", pytest.param("last", marks=pytest.mark.slow)])
 def test_order_of_registration(bounded, files, expected, order):
     same(printed(bounded, script(files, order)), expected)
 

@@ -130,7 +130,7 @@ def test_a_jvm_that_goes_first_is_no_news(spark, capsys):
     assert "something else" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("length", [60, 63])
+@pytest.mark.parametrize("length", [63, pytest.param(60, marks=pytest.mark.slow)])
 def test_a_store_about_as_long_as_sockets_may_be(length):
     """Spark refuses every job whose sockets lie in a directory whose path is longer."""
     script = """
