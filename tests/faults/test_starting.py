@@ -70,7 +70,7 @@ def test_a_store_is_free_once_its_process_is_killed(store, holder):
     holder.kill()
     holder.wait()
     with open_local(store) as pond:
-        assert pond.ask("SELECT n FROM s").rows() == [(1,)]
+        assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]
 
 
 def test_a_port_in_use(store):

@@ -36,10 +36,7 @@ def test_what_is_read_is_printed_in_full(text: str, meant: str) -> None:
     ("text", "place"),
     [
         ("CREATE TABLE t (a INT)", "TABLE"),
-        ("CREATE OR REPLACE QUERY q AS SELECT a FROM s", "OR"),
-        ("CREATE QUERY IF NOT EXISTS q AS SELECT a FROM s", "IF"),
-        ("DROP QUERY IF EXISTS q", "IF"),
-        ("DROP STREAM s CASCADE", "CASCADE"),
+        ("CREATE OR REPLACE STREAM s (a INT)", "OR REPLACE"),
         ("ALTER TABLE t ADD COLUMN x INT", "TABLE"),
         ("CREATE STREAM s (ts TIMESTAMP) TIMESTAMP BY ts SLACK 5 SECONDS", "SLACK"),
     ],

@@ -18,7 +18,6 @@ from millpond.planner.bind.liftable import find_liftable
         ("SELECT delay FROM flights WHERE delay > 60 * (2 + 3)", ["60", "2", "3"]),
         ("SELECT delay FROM flights WHERE carrier = 'AA' OR carrier LIKE 'B%'", ["AA", "B%"]),
         ("SELECT delay FROM flights WHERE ts > '2020-01-01 00:00:00'", ["2020-01-01 00:00:00"]),
-        ("SELECT delay FROM flights WHERE ts > '1 Jan 2020'", []),
         ("SELECT delay FROM flights WHERE abs(delay - 5) > 6", ["6"]),
         ("SELECT delay FROM flights ORDER BY delay LIMIT 7", []),
         ("SELECT carrier FROM flights GROUP BY carrier HAVING count(*) > 8", ["8"]),
