@@ -145,7 +145,7 @@ def test_a_summary_below_a_followed_query_stays_and_one_made_again_serves_a_new_
         for name, own in rows.items():
             pond.ingest(name, own.slice(0, 70))
         pond.catch_up()
-        with pytest.raises(MillpondError, match=r"(?s)POND-401.*desc, joined"):
+        with pytest.raises(MillpondError, match=r"(?s)POND-401.*query desc, query joined"):
             pond.execute("DROP SUMMARY si")
         again = "CREATE SUMMARY si ON s (item) WITH GRANULARITY 32 SECONDS AND COLLAPSE (3, 2)"
         pond.execute(f"DROP QUERY desc; DROP QUERY joined; DROP SUMMARY si; {again}")
