@@ -59,9 +59,9 @@ sizes:
 # of them may fail. What failed runs again by itself, once; if it fails again, it has failed.
 pytest: $(STAMP)
 	@echo "== tests"
-	@$(PYTEST) -n 2 --dist loadgroup -m "not slow" $(ARGS) || { \
+	@$(PYTEST) -n 2 --dist loadgroup -m "not slow" --timeout 600 $(ARGS) || { \
 		echo "== again, by itself, what failed above (if it passes now, find out why it failed)"; \
-		$(PYTEST) --last-failed --last-failed-no-failures none -m "not slow" $(ARGS); }
+		$(PYTEST) --last-failed --last-failed-no-failures none -m "not slow" --timeout 600 $(ARGS); }
 
 # The long ones alone: kill -9 thirty times, every golden in many ways, long random runs.
 slow: $(STAMP)

@@ -139,8 +139,10 @@ def test_other_machines_are_not_served_without_a_token(pond):
 
         def visit(url, answers=answers):
             def call():
-                answers.append(httpx.get(f"{url}/healthz").json())
-                signal.raise_signal(signal.SIGTERM)
+                try:
+                    answers.append(httpx.get(f"{url}/healthz", timeout=60).json())
+                finally:  # or the server would never end
+                    signal.raise_signal(signal.SIGTERM)
 
             threading.Thread(target=call).start()
 

@@ -51,6 +51,7 @@ def make(
         "pushed": SimpleNamespace(wait_for_stated=note("stated"), wait=note("pushed")),
         "pressure": SimpleNamespace(look=note("pressure")),
         "sources": SimpleNamespace(read_to_end=note("to end")),
+        "replicas": SimpleNamespace(catch_up=note("replicas")),
         "registrar": SimpleNamespace(bind=lambda text: SimpleNamespace(streams=read)),
         "derivations": SimpleNamespace(list_streams=lambda version: streams),
         "advancer": SimpleNamespace(catch_up=note("advancer")),
@@ -70,7 +71,7 @@ def test_bounded_sources_are_read_to_their_end() -> None:
     calls: list[Any] = []
     inputs = make([stream(1, "s")], calls, bounded=True)
     inputs.wait()
-    assert calls == [("stated",), ("to end",)]
+    assert calls == [("stated",), ("to end",), ("replicas",)]
     calls.clear()
     inputs.catch_up()
     assert ("to end",) in calls
@@ -94,6 +95,7 @@ def test_sources_that_have_not_ended_are_caught_up_with() -> None:
     make(some, calls, ended=3).catch_up(9.0)
     assert calls == [
         ("pushed", 7, 9.0),
+        ("replicas", 9.0),
         ("pressure",),
         ("runtime", [some[1]]),
         ("advancer", some, 9.0),

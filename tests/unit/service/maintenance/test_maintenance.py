@@ -294,9 +294,9 @@ def test_needs_are_asked_of_each_query_once(pond: Pond, monkeypatch: pytest.Monk
     needs, stream = WindowNeeds(pond._components.registrar), pond.streams()[0]
     pond.register_many([(f"SELECT v FROM r [RANGE {n} SECONDS]", None, {}) for n in range(1, 9)])
     bound: list[str] = []
-    bind = pond._components.registrar.bind
+    bind = pond._components.registrar.bind_registered
     monkeypatch.setattr(
-        pond._components.registrar, "bind", lambda text: bound.append(text) or bind(text)
+        pond._components.registrar, "bind_registered", lambda text: bound.append(text) or bind(text)
     )
     for _ in range(3):
         assert needs.since(pond._components.log.version, stream, 100 * SECOND) == 92 * SECOND
@@ -522,7 +522,7 @@ def test_streams_with_the_same_predicates_do_not_lose_each_other_s_files(s: Pond
     for number in range(20):
         s.register(f"SELECT v FROM s WHERE v > {number + 3}")
         feed(s, number + 1, number + 2)
-    query_stem._mapped._blocks.clear()  # as in a worker that has just started
+    query_stem._mapped_blocks._held.clear()  # as in a worker that has just started
     feed(s, 5, 6, "t")
     assert values(s.ask("SELECT v FROM t WHERE v > 2")) == [5]
 
@@ -536,7 +536,7 @@ def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
         for number in range(20):
             s.register(f"SELECT v FROM s WHERE v > {number + 3}")
             s._components.stems.snapshot(s._components.log.version, stream_id(s))
-        query_stem._mapped._blocks.clear()
+        query_stem._mapped_blocks._held.clear()
         assert len(query_stem.StemSnapshot.load(stem).slots) == 1
     s.register("SELECT v FROM s WHERE v > 99")
     s._components.stems.snapshot(s._components.log.version, stream_id(s))
