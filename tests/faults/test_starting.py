@@ -70,7 +70,7 @@ def test_a_store_is_free_once_its_process_is_killed(store, holder):
     holder.kill()
     holder.wait()
     with open_local(store) as pond:
-        assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]
+        assert pond.ask("SELECT n FROM s").rows() == [(1,)]
 
 
 def test_a_port_in_use(store):
@@ -138,7 +138,7 @@ def test_a_clock_that_went_back_is_said(store):
         assert (problem["code"], "3,600 s" in problem["message"]) == ("STORE-605", True)
         pond.execute("INSERT INTO s VALUES (3)")
         pond.wait_until_matched()
-        assert pond.ask("SELECT n FROM s").rows() == [(1,)]
+        assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]
     with open_local(store, ManualClock(NOON + 1)) as pond:
         assert pond.status()["problems"] == []
         assert pond.ask("SELECT n FROM s").rows() == [(1,), (2,), (3,)]
