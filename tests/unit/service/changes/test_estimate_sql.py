@@ -137,6 +137,7 @@ def test_a_small_budget_gives_estimates_that_say_so(ready: Pond) -> None:
     st.lists(st.floats(0.05, 0.95), max_size=3, unique=True).map(sorted),
     st.lists(st.floats(0.05, 0.95), min_size=1, max_size=2, unique=True).map(sorted),
 )
+@pytest.mark.slow
 def test_runs_with_probes_repeat_over_cuts_and_restarts(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[float], restarts: list[float]
 ) -> None:
