@@ -158,12 +158,14 @@ class LookJob:
                 number for number, sink in enumerate(sinks) if sink.stream_id not in self.failures
             ]
             finish = finish_estimates if looks[0].kind == "aggregate" else finish_rows
-            for number, made in finish(_residual, looks, done, steps, state).items():
-                sink = sinks[number]
+            finished = finish(_residual, looks, done, steps, state)
+            for number in done:
+                sink, made = sinks[number], finished.get(number)
                 if isinstance(made, MillpondError):
                     self.failures[sink.stream_id] = made
                     continue
-                results.append((sink, made))
+                if made is not None:
+                    results.append((sink, made))
                 table = write_state(state, number, lines[-1] - 1)
                 if table is not None:
                     waiting.append((sink, table))

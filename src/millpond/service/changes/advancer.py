@@ -324,13 +324,9 @@ class Advancer:
             if now is not None:
                 reading = replace(reading, now=now)
             with self._log.pin() as version:
-                looks: list[DerivationProgress] = []
-                for stream in self._derivations.list_streams(version):
-                    if self.stopping:
-                        return False
-                    look = self._schedule.inspect(version, reading, stream, stream.id in wanted)
-                    if look is not None:
-                        looks.append(look)
+                looks = self._schedule.inspect_all(version, reading, wanted, lambda: self.stopping)
+                if self.stopping:
+                    return False
                 due, moved = self._schedule.divide(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)

@@ -17,6 +17,7 @@ from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUM
 
 from millpond.engine.promising import probing
 from millpond.errors import MillpondError
+from millpond.runtime import look_results
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
@@ -221,6 +222,40 @@ def test_queries_that_find_nothing_in_a_step_take_no_tables(
     ready.execute(END)
     assert [len(results(ready, f"q{n}")) for n in range(queries)] == [5] * 4 + [0] * (queries - 4)
     assert 4 <= len(made) <= 20
+
+
+def test_joins_that_differ_in_conditions_on_one_stream_are_one_evaluation(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conditions that the predicates have are not evaluated again; who found nothing takes none."""
+    evaluated: list[int] = []
+    evaluate = look_results._evaluate_rows
+
+    def note(residual: Any, look: Any, group: list[int], steps: Any) -> Any:
+        evaluated.append(len(group))
+        return evaluate(residual, look, group, steps)
+
+    monkeypatch.setattr(look_results, "_evaluate_rows", note)
+    text = "SELECT s.ts, t.ts AS other, price, name FROM s [RANGE 9 SECONDS], t [RANGE 9 SECONDS]"
+    wanted = [f"s.item = t.item AND S.PRICE >= {n} AND price < {n + 1}" for n in range(12)]
+    wanted.append("s.item = t.item AND s.price > t.item AND s.price < 3 AND t.name <> 'b'")
+    preference = f"WITH PREFERENCE DESC {S_ITEM} BUDGET '100000 probes'"
+    for n, own in enumerate(wanted):
+        ready.register(f"{text} WHERE {own} {preference}", f"q{n}", changes="from beginning")
+        ready.query(f"q{n}").fetch()
+        exact = f"ISTREAM ({text} WHERE {own})"
+        ready.register(exact, f"exact_q{n}", changes="from beginning", follow=True)
+    ts = pa.array([n * 250_000 for n in range(40)], pa.timestamp("us"))
+    items = pa.array([n % 3 for n in range(40)], pa.int32())
+    prices = [float(n % 4) for n in range(40)]
+    ready.ingest("s", pa.table({"ts": ts, "item": items, "price": prices}))
+    ready.ingest("t", pa.table({"ts": ts, "item": items, "name": ["a"] * 40}))
+    ready.execute(END)
+    for n in range(len(wanted)):
+        found = results(ready, f"q{n}")
+        assert rows_alone(found) == read_exact(ready, f"q{n}"), n
+        assert (len(found) > 0) == (n < 4 or n == 12)
+    assert set(evaluated) == {4, 1}
 
 
 def test_a_join_with_a_stream_that_stays_empty_has_no_results(ready: Pond) -> None:
