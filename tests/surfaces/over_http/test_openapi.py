@@ -26,7 +26,8 @@ from schemathesis.specs.openapi.checks import (
 
 from millpond.api.access import Access
 from millpond.api.app import create_app
-from millpond.catalog.options import Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import list_options
 from millpond.service.pond import Pond
 
 #: What answers without a token.

@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.service.queries.dependencies import may_read
@@ -103,7 +104,7 @@ class Wanted:
         if len(live) < len(slots):
             return WantedElements(None)
         factors = [(ref.slot, Factors.unpack(ref.factors)) for ref in live]
-        stem = StemSnapshot.of(factors, stream.schema)
+        stem = snapshot_queries(factors, stream.schema)
         return WantedElements(stem, tuple(slots), write_runs(slots))
 
     def _list_wants(

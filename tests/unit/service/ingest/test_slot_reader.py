@@ -14,8 +14,8 @@ from millpond.catalog.objects import RelationDef, SourceDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.runtime.postgres.source_options import read_source
-from millpond.service.definitions import slot_reader
-from millpond.service.definitions.slot_reader import SlotReader, position_key
+from millpond.service.ingest import slot_reader
+from millpond.service.ingest.slot_reader import SlotReader, position_key
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
