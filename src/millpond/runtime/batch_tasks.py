@@ -26,8 +26,9 @@ from millpond.engine.admission.shed import SHED_COUNT
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import FilterPassage, Matches
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
@@ -455,7 +456,7 @@ def warm_up(number: int) -> int:
     """Load the code of matching into a worker, so that its first element need not wait."""
     schema = Schema((Field("a", "INTEGER"), Field("b", "VARCHAR"), Field("c", "DOUBLE")))
     predicate = sqlglot.parse_one("a > 1 AND b = 'x' AND c < 2.5 AND a % 2 = 0", read="duckdb")
-    stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
+    stem = snapshot_queries([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
     rows = pa.table({"a": [1, 2], "b": ["x", "x"], "c": [1.0, 2.0]}, schema=schema.to_arrow())
     judge = Admission(schema, None, 0, 0)
     match(admit(rows, judge).elements, stem, ScalarEvaluator.of_this_thread()).to_table()

@@ -66,8 +66,8 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
 from millpond.service.sinks.sinks import Sinks
-from millpond.state.commit.epoch_change import EpochChange
 from millpond.state.disk_floor import DiskRoom, measure_room
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version

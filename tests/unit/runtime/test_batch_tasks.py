@@ -11,7 +11,7 @@ import pytest
 from sqlglot import parse_one
 
 from millpond.engine.admission.admit import Admission, admit
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
@@ -59,7 +59,7 @@ def stem(store: Path, *predicates: str) -> str:
         (n, factorize(parse_one(p, read="duckdb"), SCHEMA)) for n, p in enumerate(predicates)
     ]
     path = store / "stems" / "snapshot"
-    StemSnapshot.of(queries, SCHEMA).save(path)
+    snapshot_queries(queries, SCHEMA).save(path)
     return str(path)
 
 

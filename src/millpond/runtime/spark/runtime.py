@@ -150,7 +150,7 @@ class SparkRuntime:
             with self._machine.using():
                 spark = self.spark
                 self._is_warm.wait(_WARM_SECONDS)
-                _within_seconds(_PROBE_SECONDS, lambda: sources.probe(spark, definition))
+                _within_seconds(_PROBE_SECONDS, lambda: sources.look_first(spark, definition))
         except TimeoutError as error:
             raise MillpondError(
                 "DATA-502",

@@ -99,7 +99,7 @@ def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
     )
 
 
-def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
+def look_first(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
     """Look at a source for the first time, as far as it has files yet.
 
     Raises:

@@ -36,7 +36,7 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.queries.deferral import Deferral
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import remove_marked
 from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamClock, Version
