@@ -11,7 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 from millpond.api import encode
 from millpond.api.problems import status_of
 from millpond.api.shapes import Problem
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.errors import CODES, MillpondError
 
 #: What a parameter is that was not given: in a URL there is no null.
