@@ -26,8 +26,8 @@ from millpond.catalog.objects import StreamDef
 from millpond.cql.print.dialect import parse_query
 from millpond.engine.eddy.eddy import Eddy, Module
 from millpond.engine.eddy.routing import policy
-from millpond.engine.joins.data_stem import DataSteM, StemPart, with_time
 from millpond.engine.joins.join import Composites, PairLimit, SteMProbe
+from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.plan import JoinPlan, plan_join
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
@@ -149,7 +149,7 @@ class Bench:
         return [ExpensiveFunction(prices, x, cost, n) for n, x in enumerate(self.thresholds)]
 
     def probe(self) -> SteMProbe:
-        stems = [DataSteM([StemPart(with_time(t, None))]) for t in (self.stocks, self.articles)]
+        stems = [JoinSteM([StemPart(with_time(t, None))]) for t in (self.stocks, self.articles)]
         return SteMProbe(self.plan, 1, stems, PairLimit(MOST))
 
     def morsels(self) -> Iterator[Composites]:

@@ -5,9 +5,9 @@ new query probes the Data SteM. The driver holds the mutable `QuerySteM`; tasks 
 `StemSnapshot`, of blocks of 512 queries and indexes of led ones, of which only the changed ones are
 built anew.
 
-New queries go to blocks. When some thousands came, those that one factor leads to become an index
-together, and an index is merged with the one before it unless that is four times as large: so a
-million queries are in a handful of indexes, and each is laid out a few times.
+New queries go to blocks. Once there are some thousands of them, all that one factor leads to become
+an index together. An index is merged with the one before it unless the one before is four times as
+large. So a million queries are in a handful of indexes, and each query is laid out a few times.
 
 INV-STEM-1: a slot is in one block or index, or in `loose`, or matches nothing.
 INV-STEM-2: a block's bit of a slot that was removed is clear in every later snapshot, and its

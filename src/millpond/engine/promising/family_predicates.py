@@ -1,4 +1,4 @@
-"""Which elements match the predicates of which queries, of many queries at once (section 4.2)."""
+"""Matches elements with the predicates of many queries at once (section 4.2)."""
 
 from __future__ import annotations
 

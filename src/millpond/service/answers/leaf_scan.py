@@ -221,7 +221,7 @@ class Files:
 
 
 class LeafView:
-    """`engine.window_slices.SegmentView` of one stored segment for one leaf."""
+    """`engine.invocation.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from millpond.service.ingest.relation_keys import check_keys
 from millpond.service.ingest.sequencer import relative_path
 from millpond.service.ingest.versioned_rows import VersionedRows
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
@@ -108,7 +108,7 @@ class Relations:
         return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
-        """Add rows holding from `at` on; the number of rows.
+        """Add rows holding from `at` on; return how many.
 
         Raises:
             MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
@@ -127,7 +127,7 @@ class Relations:
         at: int,
         given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
-        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+        """End the rows that hold at `at` and satisfy the DuckDB predicate; return how many.
 
         `given` are other tables that the predicate reads, by their names.
 
@@ -151,7 +151,7 @@ class Relations:
         at: int,
         given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
-        """Replace the rows that hold at `at` and satisfy the predicate; their number.
+        """Replace the rows that hold at `at` and satisfy the predicate; return how many.
 
         `assignments` maps columns to DuckDB expressions over the old row. `given` are other tables
         that the predicate and the expressions read, by their names.
@@ -180,7 +180,7 @@ class Relations:
         return self._change("update", relation, at, change)
 
     def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
-        """Commit a relation with the rows a runtime read from its source; their number.
+        """Commit a relation with the rows a runtime read from its source; return how many.
 
         Relation and rows are one epoch: no reader sees the relation without its rows, nor after a
         crash.

@@ -46,7 +46,7 @@ from millpond.runtime.postgres.tables import (
 )
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.replicated_rows import ReplicatedRows
-from millpond.state.commit.epoch_change import StaleChange
+from millpond.state.epoch.epoch_change import StaleChange
 from millpond.state.epoch_log import EpochLog
 
 log = logging.getLogger("millpond.replication")

@@ -1,10 +1,11 @@
 """Which elements the weightiest queries want: what `overload = 'shed lightest'` spares.
 
-On the first step of shedding the heavier half of the weights is spared, on the second the greatest
-weight alone. An element is spared if the predicate of a leaf of such a query is TRUE for it, or
-cannot be evaluated. A query whose predicates do not say which elements it wants wants them all: one
-without a predicate, or that is not matched as data comes, or whose ROWS window counts elements that
-do not match. So does a derived stream, by its readers' weights.
+On the first step of shedding, the heaviest queries are spared that together have half of all
+weights; on the second step only the queries of the greatest weight. To spare a query is to keep
+each element for which the predicate of one of its leaves is TRUE or cannot be evaluated. Three
+kinds of queries want every element: those without a predicate, those that are not matched as data
+comes, and those whose ROWS window counts elements that do not match. A derived stream also wants
+every element of its streams; its weight is that of its readers.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
-from millpond.state.commit.next_version import next_version
-from millpond.state.commit.resolve_change import ResolvedChange, resolve_change
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch.next_version import next_version
+from millpond.state.epoch.resolve_change import ResolvedChange, resolve_change
 from millpond.state.version import LeafRef, MatchRef, SlotRef, StreamClock, Version
 
 

@@ -24,8 +24,8 @@ from millpond.catalog.objects import (
     fold_name,
 )
 from millpond.catalog.sink_def import SinkDef
-from millpond.state.commit.resolve_change import ResolvedChange
-from millpond.state.commit.resolve_joins import next_joins
+from millpond.state.epoch.resolve_change import ResolvedChange
+from millpond.state.epoch.resolve_joins import next_joins
 from millpond.state.id_map import IdMap
 from millpond.state.version import (
     MatchRef,

@@ -95,11 +95,11 @@ class StemPart:
         if found is None:
             found = self._stored(self, key)
             if found is None:
-                found = [self.arrange(key)]
+                found = [self.build_run(key)]
             self._runs[key] = found
         return found
 
-    def arrange(self, key: ArrangementKey, shard: tuple[int, int] = (0, 1)) -> SortedRun:
+    def build_run(self, key: ArrangementKey, shard: tuple[int, int] = (0, 1)) -> SortedRun:
         """Build the run of a shard."""
         keys, absent = None, None
         if key.values:
@@ -110,7 +110,7 @@ class StemPart:
         return build(keys, np.ascontiguousarray(order.numbers), absent, shard)
 
 
-class DataSteM:
+class JoinSteM:
     """The parts of one stream of a join; their offsets ascend without gaps."""
 
     def __init__(self, parts: list[StemPart]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millpond.state.commit.resolve_joins import (
+from millpond.state.epoch.resolve_joins import (
     ResolvedJoins,
     StaleJoin,
     next_joins,

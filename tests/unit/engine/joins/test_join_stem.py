@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.joins.data_stem import DataSteM, StemPart
+from millpond.engine.joins.join_stem import JoinSteM, StemPart
 from millpond.engine.joins.plan import Value
 
 K = Value('"k"', "k", "integer")
@@ -14,7 +14,7 @@ SIZES = (3, 0, 4, 1)
 
 
 @pytest.fixture
-def stem() -> DataSteM:
+def stem() -> JoinSteM:
     """Parts of several sizes; an element's k is its place times ten, NULL at the last place."""
     parts, offset = [], 0
     for size in SIZES:
@@ -23,7 +23,7 @@ def stem() -> DataSteM:
         table = pa.table({"k": pa.array(values, pa.int32()), "__seq": pa.array(places, pa.int64())})
         parts.append(StemPart(table, offset, arrivals_of(table)))
         offset += size
-    return DataSteM(parts)
+    return JoinSteM(parts)
 
 
 def arrivals_of(table: pa.Table):
@@ -34,7 +34,7 @@ def arrivals_of(table: pa.Table):
     "places",
     [[], [0], [2, 0, 1], [3, 4, 5, 6], [6, 3], [2, 3], [7], [0, 7, 3, 1], [6, 7], [3, 2]],
 )
-def test_places_are_looked_up_in_whatever_parts_they_are(stem: DataSteM, places: list[int]):
+def test_places_are_looked_up_in_whatever_parts_they_are(stem: JoinSteM, places: list[int]):
     at = np.array(places, np.int64)
     found = stem.gather(K, at)
     nulls = np.zeros(len(at), bool) if found.nulls is None else found.nulls

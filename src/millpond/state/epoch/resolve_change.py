@@ -24,8 +24,8 @@ from millpond.catalog.objects import (
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
-from millpond.state.commit.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
     DATA,
     REJECTS,
