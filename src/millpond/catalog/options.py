@@ -126,6 +126,15 @@ _EVERY = (
         " registered or altered; a query that tolerates nothing stays exact.",
     ),
     Option(
+        "file_growth",
+        (Scope.SYSTEM,),
+        MEMORY_OR_UNBOUNDED,
+        "how many bytes of disk the rows of one file of a source may take, beyond a hundred times"
+        " the file's length",
+        "1 GB",
+        remark="A file that would take more stops its stream; nothing of its batch is kept.",
+    ),
+    Option(
         "tolerate",
         (Scope.QUERY,),
         TOLERANCE,
