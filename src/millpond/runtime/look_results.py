@@ -37,7 +37,7 @@ def finish_rows(
     Who found nothing is not in the answer.
     """
     del state
-    numbers = [n for n in numbers if any(step.found is not None for step in steps[n])]
+    numbers = [n for n in numbers if any(step.found is not None for step in steps.get(n, ()))]
 
     def evaluate(group: list[int]) -> Finished:
         return _evaluate_rows(residual, looks[group[0]], group, steps)
