@@ -13,10 +13,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    REDUCED,
+    Definition,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    given_options,
+)
 from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.service import json_values
-from millpond.service.queries.options import REDUCED, given_options
 from millpond.service.results import (
     Answer,
     Changes,

@@ -101,6 +101,15 @@ def format_interval(months: int, days: int, nanoseconds: int) -> str:
     return " ".join(parts)
 
 
+def timedelta_text(length: timedelta) -> str:
+    """Write a Python timedelta as text that `parse_duration` reads.
+
+    >>> timedelta_text(timedelta(minutes=1, microseconds=1)), timedelta_text(timedelta(hours=2))
+    ('60000001 us', '7200000000 us')
+    """
+    return f"{length // timedelta(microseconds=1)} us"
+
+
 def parse_instant(text: str) -> Instant:
     """Read the instant of an ISO 8601 text, also of a year beyond 9999 or before 1.
 

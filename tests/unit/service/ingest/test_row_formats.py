@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
+from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
 from millpond.engine.admission.text_values import MOST_MEMBERS
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
-from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_rows, from_text
+from millpond.service.ingest.given_rows import from_rows
+from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_text
 
 SCHEMA = Schema((Field("a", "INTEGER"), Field("s", "VARCHAR")))
 

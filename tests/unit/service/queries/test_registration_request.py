@@ -3,7 +3,8 @@
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.queries.registration_request import RegistrationRequest, parts
+from millpond.service.queries.given_registration import parts
+from millpond.service.queries.registration_request import RegistrationRequest
 
 CREATED = "CREATE QUERY Tall WITH (weight = 3) AS SELECT * FROM s WHERE h > 2"
 
