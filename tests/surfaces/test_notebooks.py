@@ -19,7 +19,7 @@ from local_http import local_client
 from millpond.api.app import create_app
 from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.errors import MillpondError
-from millpond.model.given_time import to_instant
+from millpond.model.time import to_instant
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
 from millpond.service.results import Answer, Changes

@@ -10,7 +10,7 @@ from millpond.catalog.objects import REDUCED, QueryDef, StreamDef, given_options
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.model.budget import Budget, parse_budget
-from millpond.model.given_time import Time, to_instant
+from millpond.model.time import Time, to_instant
 from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options

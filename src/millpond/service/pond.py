@@ -20,7 +20,7 @@ from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamD
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
-from millpond.model.given_time import Time, to_instant
+from millpond.model.time import Time, to_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime

@@ -11,9 +11,16 @@ import sys
 import httpx
 import pytest
 
-from millpond.api import client
 from millpond.api.app import create_app
-from millpond.api.client import AsyncRemotePond, RemotePond, connect, connect_async, steps
+from millpond.api.client import (
+    AsyncRemotePond,
+    RemotePond,
+    asynchronous,
+    blocking,
+    connect,
+    connect_async,
+    steps,
+)
 from millpond.api.client.reach import open_client
 from millpond.errors import MillpondError
 
@@ -31,10 +38,10 @@ def members(held: type) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", ["RemotePond", "RemoteHandle", "RemoteStream"])
 def test_both_clients_have_the_same_methods(name):
-    blocking, asynchronous = (getattr(client, prefix + name) for prefix in ("", "Async"))
-    assert members(blocking) == members(asynchronous)
-    for member in members(blocking):
-        assert inspect.getdoc(getattr(blocking, member)), member
+    one, other = getattr(blocking, name), getattr(asynchronous, f"Async{name}")
+    assert members(one) == members(other)
+    for member in members(one):
+        assert inspect.getdoc(getattr(one, member)), member
 
 
 def test_a_day_of_the_asynchronous_client(pond):

@@ -10,7 +10,7 @@ from typing import Any
 from millpond.api import decode, encode
 from millpond.api.client.handle_calls import PATIENCE, is_away
 from millpond.api.client.pond_calls import selection_params
-from millpond.api.client.steps import Give, Items, Lines, NextLine, Pause, Request
+from millpond.api.client.steps import Give, HttpRequest, Items, Lines, NextLine, Pause
 from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.queries.query_selection import QuerySelection
@@ -50,7 +50,7 @@ def subscribe(
         is_over = False
         try:
             headers = {"Accept": encode.NDJSON}
-            yield Lines(Request("GET", "/v1/changes", params, None, headers, _SILENCE_SECONDS))
+            yield Lines(HttpRequest("GET", "/v1/changes", params, None, headers, _SILENCE_SECONDS))
             while (line := (yield NextLine())) is not None:
                 if not line:
                     continue

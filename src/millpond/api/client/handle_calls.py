@@ -14,9 +14,9 @@ from millpond.api.client.steps import (
     POLL_SECONDS,
     ClosedError,
     Give,
+    HttpRequest,
     Items,
     Pause,
-    Request,
     Steps,
     check,
     get,
@@ -26,8 +26,8 @@ from millpond.api.client.steps import (
     send,
 )
 from millpond.errors import MillpondError
-from millpond.model.given_time import Time, to_instant
 from millpond.model.loss import merge_losses
+from millpond.model.time import Time, to_instant
 from millpond.service import json_values
 from millpond.service.results import Answer, Change, Changes
 
@@ -136,9 +136,11 @@ def is_away(error: MillpondError) -> bool:
     return error.code in ("SERVE-705", "POND-410") and not isinstance(error, ClosedError)
 
 
-def _page_request(path: str, after: str | int | None, limit: int | None, wait: float) -> Request:
+def _page_request(
+    path: str, after: str | int | None, limit: int | None, wait: float
+) -> HttpRequest:
     params = given(after=after, limit=limit, wait=wait or None)
-    return Request("GET", f"{path}/changes", params, headers={"Accept": encode.ARROW})
+    return HttpRequest("GET", f"{path}/changes", params, headers={"Accept": encode.ARROW})
 
 
 def _length(pages: Sequence[Changes]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 from millpond.api import decode, encode
 from millpond.api.client.steps import (
     POLL_SECONDS,
-    Request,
+    HttpRequest,
     Steps,
     check,
     get,
@@ -31,7 +31,7 @@ from millpond.api.client.steps import (
 )
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.model.given_time import Time, to_instant
+from millpond.model.time import Time, to_instant
 from millpond.service.ingest.given_rows import RowFormat, from_rows, unknown_format_error
 from millpond.service.json_values import instant_text
 from millpond.service.queries.given_registration import Registration, parts
@@ -46,7 +46,7 @@ IdAndName = tuple[int, str]
 
 def check_server() -> Steps[None]:
     """Raises SERVE-705 unless a Millpond server answers, SERVE-706 if not to this token."""
-    response = check((yield Request("GET", "/healthz")))
+    response = check((yield HttpRequest("GET", "/healthz")))
     try:
         is_alive = response.json().get("status") == "alive"
     except (ValueError, AttributeError):
@@ -124,7 +124,7 @@ def ingest_text(
         "Idempotency-Key": idempotency_key or str(uuid.uuid4()),
     }
     path = f"/v1/streams/{segment(stream)}/tuples"
-    response = yield from repeat(Request("POST", path, {}, data, headers))
+    response = yield from repeat(HttpRequest("POST", path, {}, data, headers))
     return decode.receipt(check(response).json())
 
 
@@ -183,7 +183,7 @@ def status() -> Steps[dict[str, Any]]:
 
 def ready() -> Steps[bool]:
     """Whether the pond answers queries and takes rows."""
-    return bool((yield from repeat(Request("GET", "/readyz"))).status_code == 200)
+    return bool((yield from repeat(HttpRequest("GET", "/readyz"))).status_code == 200)
 
 
 def alter_stream(name: str, **options: Any) -> Steps[None]:

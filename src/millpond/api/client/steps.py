@@ -33,7 +33,7 @@ _PAUSE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
-class Request:
+class HttpRequest:
     """Make a request; gives its `httpx.Response`, an error or not.
 
     Attributes:
@@ -76,7 +76,7 @@ class Request:
 class Lines:
     """Make a request whose answer comes line by line, in place of an earlier one of the call."""
 
-    request: Request
+    request: HttpRequest
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Give(Generic[_T]):
     item: _T
 
 
-Step: TypeAlias = Request | Lines | NextLine | Pause
+Step: TypeAlias = HttpRequest | Lines | NextLine | Pause
 #: A call that gives a T.
 Steps: TypeAlias = Generator[Step, Any, _T]
 #: A call that gives many T, one by one.
@@ -119,7 +119,7 @@ class ClosedError(MillpondError):
 
 def get(path: str, **params: Any) -> Steps[dict[str, Any]]:
     """Get the JSON the server has at a path."""
-    response = check((yield from repeat(Request("GET", path, params))))
+    response = check((yield from repeat(HttpRequest("GET", path, params))))
     try:
         body: dict[str, Any] = response.json()
     except json.JSONDecodeError:
@@ -145,13 +145,13 @@ def send(
     """
     content = None if body is None else json_values.dumps(json_values.to_json_value(body))
     headers = {"Accept": accept, "Content-Type": encode.JSON}
-    request = Request(method, path, params or {}, content, headers)
+    request = HttpRequest(method, path, params or {}, content, headers)
     if again or method == "GET":
         return check((yield from repeat(request)), text)
     return check((yield request), text)
 
 
-def repeat(request: Request) -> Steps[httpx.Response]:
+def repeat(request: HttpRequest) -> Steps[httpx.Response]:
     """Make a request that may be made twice, again while the connection breaks."""
     for attempt in range(1, ATTEMPTS):
         try:
