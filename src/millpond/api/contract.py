@@ -136,7 +136,7 @@ async def _check_documented(request: Request, path: str) -> None:
 
 
 def _refuse_body(request: Request) -> None:
-    """Refuses what a call that takes no body is sent; a page's form has a media type of its own."""
+    """Refuse a body sent to a call that takes none, and a form, by its media type."""
     media = media_type(request)
     length = request.headers.get("content-length", "0")
     if media in ("", "application/json") and length == "0" and not _is_chunked(request):

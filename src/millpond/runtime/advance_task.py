@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.dataflow.dataflow import to_millpond_error
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
 from millpond.runtime.batch_tasks import (

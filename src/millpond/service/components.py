@@ -67,7 +67,8 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
 from millpond.service.sinks.sinks import Sinks
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.disk_floor import DiskRoom, measure_room
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
@@ -448,6 +449,14 @@ class Components:
     def trouble(self) -> MillpondError | None:
         """Why rows cannot be taken or shown now; None while all is well."""
         return self.failure or self.runtime.trouble or self._store.trouble
+
+    @property
+    def disk_room(self) -> DiskRoom | None:
+        """How much room the store's disk has; None while the store is away."""
+        try:
+            return measure_room(self._store.directory)
+        except OSError:
+            return None
 
     @property
     def failure(self) -> MillpondError | None:

@@ -62,7 +62,7 @@ class Followable(ABC):
 
     def plan(self, level: str = "logical") -> str:
         """Return the plan as EXPLAIN shows it at a level."""
-        text = self._explainer.of(self.definition, level)
+        text = self._explainer.explain_object(self.definition, level)
         assert text is not None
         return text
 

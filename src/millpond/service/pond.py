@@ -295,11 +295,12 @@ class Pond:
         """Explain a standing query, given by name, or a query, given as text."""
         found = self._components.log.version.find(query)
         with limit_work(self._statement_seconds):
-            return self._explainer.of(found, level) or self._explainer.of_text(query, level)
+            explained = self._explainer.explain_object(found, level)
+            return explained or self._explainer.explain_text(query, level)
 
     def shared_plan(self) -> str:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""
-        return self._explainer.of_all()
+        return self._explainer.explain_shared()
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     @routes.post(
         "/v1/statements",
         response_class=Response,
-        responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
+        responses=describe_answer(shapes.Results, encode.NDJSON, *encode.FILES)
         | describe_errors(
             *COMMON, *BODY, *BINDS, *WRITES, 406, 429, shape=shapes.StatementsProblem
         ),
@@ -62,16 +62,17 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     ) -> Response:
         """Runs statements in order, as `millpond run` does.
 
-        The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow with
-        the answer's rows, if exactly one statement gives an answer. If a statement fails, the
-        statements before it stay done, and their results are in `results` beside `error`. With
-        `"only": "query"`, a text that is not one SELECT is refused before anything is done.
+        The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow or
+        Parquet with the answer's rows, if exactly one statement gives an answer. If a statement
+        fails, the statements before it stay done, and their results are in `results` beside
+        `error`. With `"only": "query"`, a text that is not one SELECT is refused before anything
+        is done.
         """
         limit_seconds(max_seconds)
-        form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        form = choose_form(accept, [encode.JSON, encode.NDJSON, *encode.FILES])
         if body.only is not None:
             _check_question(body.text)
-        elif form == encode.ARROW:
+        elif form in encode.FILES:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
@@ -81,7 +82,7 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
         except Exception:
             log.exception("POST /v1/statements failed")
             return problem(internal_error(), results=_done(results))
-        if form == encode.ARROW:
+        if form in encode.FILES:
             answer = next(r.answer for r in results if r.answer is not None)
             return answer_response(answer, form)
         if form == encode.NDJSON:
@@ -106,7 +107,7 @@ def _check_one_answer(text: str) -> None:
     if answers != 1:
         raise MillpondError(
             "SERVE-709",
-            f"{answers} answers do not make one Arrow stream",
+            f"{answers} answers do not make one file of rows",
             hint="Send one query or INVOKE a request, or accept application/json.",
         )
 

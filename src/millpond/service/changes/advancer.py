@@ -28,7 +28,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.planner.dataflow.shared_log import find_shape
-from millpond.runtime import advance_task as tasks
+from millpond.runtime import advance_task
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
@@ -44,7 +44,7 @@ from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 from millpond.work import wait_for
@@ -368,7 +368,7 @@ class Advancer:
     def _advance(self, version: Version, due: list[Runnable]) -> bool:
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
-            done = self._runtime.run(tasks.advance, [job for _, job in groups])
+            done = self._runtime.run(advance_task.advance, [job for _, job in groups])
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:
             self.releases.note(job, result)

@@ -19,7 +19,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
-from millpond.planner.dataflow.shared_log import Shape, plan_shared_log, strip_predicates
+from millpond.planner.dataflow.shared_log import QueryShape, plan_shared_log, strip_predicates
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
@@ -35,7 +35,7 @@ from millpond.service.queries.options import option
 from millpond.service.queries.prepared import seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version, change_log_name, shared_log_name
 
@@ -308,7 +308,7 @@ class Derivations:
         with self._registrar.lock:
             version = self._log.version
             starts: list[tuple[StreamDef, int]] = []
-            alike: defaultdict[Shape, list[tuple[QueryDef, BoundQuery]]] = defaultdict(list)
+            alike: defaultdict[QueryShape, list[tuple[QueryDef, BoundQuery]]] = defaultdict(list)
             for query in wanted:
                 current = version.queries.get(query.id)
                 if current is None or version.change_log(query.id) is not None:

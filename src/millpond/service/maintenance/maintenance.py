@@ -39,7 +39,7 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import StreamWeights
 from millpond.service.queries.window_needs import WindowNeeds
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.retention import plan_eviction

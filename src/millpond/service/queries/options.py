@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from millpond.catalog.objects import REDUCED, QueryDef
+from millpond.catalog.option import Scope
 from millpond.catalog.option_values import SECRET
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.catalog.tolerance import Reduction, Tolerance, parse_reduction, parse_tolerance
 from millpond.errors import MillpondError, Span
 from millpond.planner.resolve.names import did_you_mean
