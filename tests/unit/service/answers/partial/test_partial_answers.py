@@ -196,7 +196,7 @@ def test_a_weighted_part_is_a_faithful_sample(filled: Pond) -> None:
 def test_the_number_of_rows_of_a_band_is_between_what_was_found_and_what_may_be(
     filled: Pond,
 ) -> None:
-    """Each pair of equal keys that is left is a row at most; what is said of the rest is a guess."""
+    """Each pair of equal keys that is left is a row at most; of the rest nothing is known."""
     ((pairs,),) = filled.ask("SELECT COUNT(*) FROM s, t WHERE s.item = t.item").rows()
     whole = len(filled.query("band").invoke().rows())
     given = off = 0
