@@ -8,6 +8,8 @@ setting of the engine also becomes a parameter of `millpond.open`; a test fails 
 
 from __future__ import annotations
 
+from functools import cache
+
 from millpond.catalog.option import Option, Scope
 from millpond.catalog.option_values import (
     COMMENT,
@@ -409,6 +411,7 @@ _EVERY = (
 OPTIONS = {option.name: option for option in _EVERY}
 
 
+@cache
 def list_options(scope: Scope, entity: str | None = None) -> tuple[str, ...]:
     """The names of a scope's options, perhaps of those alone that a kind of entity has.
 

@@ -10,7 +10,7 @@ depend on which worker runs the job, nor on what that worker did before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -100,23 +100,30 @@ def advance(job: AdvanceJob) -> AdvanceResult:
 
 def _look(job: AdvanceJob) -> AdvanceResult:
     """Look at the most promising part, for queries with a budget."""
-    looks = LookJob(job)
+
+    def write(found: Sequence[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
+        return _logs(
+            job.store,
+            [
+                (sink, part)
+                for sink, changes in found
+                for part in _parts(sink, _elements_of(sink, changes))
+            ],
+        )
+
+    looks = LookJob(job, write)
     try:
-        found, waiting, unchanged = looks.run()
-        logged = [
-            (sink, part)
-            for sink, changes in found
-            for part in _parts(sink, _elements_of(sink, changes))
-        ]
-        built = (*_logs(job.store, logged), *waiting)
+        built, unchanged = looks.run()
     except MillpondError as error:
+        looks.discard()
         if error.code == "STORE-603":
             return AdvanceResult(unwritten=error)
         return AdvanceResult(failures={sink.stream_id: error for sink in job.sinks})
     except Exception as error:
+        looks.discard()
         reason = to_millpond_error(error)
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
-    return AdvanceResult(built, looks.failures, unchanged=unchanged)
+    return AdvanceResult(tuple(built), looks.failures, unchanged=unchanged)
 
 
 def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:

@@ -28,7 +28,7 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.queries.options import check_options
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")

@@ -84,7 +84,7 @@ class Plan:
         """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
         return self._needs("stream")
 
-    @property
+    @cached_property
     def relations(self) -> dict[str, tuple[str, ...]]:
         """For each relation, the columns its feed must have beside `__at` and `__sign`."""
         return self._needs("relation")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql.tree.constraints import Constraint
+from millpond.model.constraints import Constraint
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,

@@ -38,7 +38,7 @@ from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.release_accounts import ReleaseAccounts
 from millpond.service.changes.retry import Retries
-from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
@@ -324,13 +324,9 @@ class Advancer:
             if now is not None:
                 reading = replace(reading, now=now)
             with self._log.pin() as version:
-                looks: list[DerivationProgress] = []
-                for stream in self._derivations.list_streams(version):
-                    if self.stopping:
-                        return False
-                    look = self._schedule.inspect(version, reading, stream, stream.id in wanted)
-                    if look is not None:
-                        looks.append(look)
+                looks = self._schedule.inspect_all(version, reading, wanted, lambda: self.stopping)
+                if self.stopping:
+                    return False
                 due, moved = self._schedule.divide(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
