@@ -220,7 +220,7 @@ function Canvas(shown: Shown) {
   };
   return (
     <div class="plan-box">
-      <canvas ref={canvas} class="plan-canvas" tabIndex={0} role="img" data-laid={placed ? String(Math.round(placed.ms)) : ""}
+      <canvas ref={canvas} class="plan-canvas" tabIndex={0} role="img" data-laid={placed ? String(Math.round(placed.ms)) : ""} data-placed={Object.keys(placed?.places ?? {}).length}
         aria-label={`The plan as a graph of ${shown.drawn.boxes.length} nodes; the list below has the same`}
         onWheel={(event) => { event.preventDefault(); zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, event.offsetX, event.offsetY); }}
         onPointerDown={(event) => { moved.current = { x: event.clientX, y: event.clientY, far: false }; event.currentTarget.setPointerCapture(event.pointerId); }}
@@ -338,6 +338,7 @@ const cut = (text: string, wide: number) => (text.length * CHAR > wide - 16 ? `$
 
 /** The figure that says most of a node. */
 function second(box: Box): string {
+  if (box.figures.queries === 1) return "1 query";
   const first = Object.entries(box.figures).find(([, value]) => typeof value === "number");
   return first ? `${Number((first[1] as number).toPrecision(4)).toLocaleString("en")} ${first[0]}` : box.kind;
 }

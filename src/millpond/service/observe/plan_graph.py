@@ -147,13 +147,13 @@ class PlanGraph:
             if f"derivation:{query.name}" in self._nodes:
                 sources.add(f"derivation:{query.name}")
             alike[tuple(sorted(sources))].append(query)
-        for number, (sources, queries) in enumerate(sorted(alike.items())):
+        for number, (read, queries) in enumerate(sorted(alike.items())):
             id = f"queries:{number}"
             names = tuple(query.name for query in queries[:MOST_NAMES])
             label = names[0] if len(queries) == 1 else count_text(len(queries), "query", "queries")
             figures = {"queries": len(queries)}
             self._nodes[id] = PlanNode(id, "queries", label, "queries", figures, names)
-            for source in sources:
+            for source in read:
                 self._connect(source, id)
             yield id, {query.id for query in queries}
 
