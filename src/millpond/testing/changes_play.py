@@ -16,7 +16,7 @@ from millpond.algebra.world import World
 from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow
-from millpond.engine.dataflow.inputs import GivenInputs, Inputs
+from millpond.engine.dataflow.inputs import GivenInputs, StepInputs
 from millpond.engine.dataflow.scheduling.policies import NAMES
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates, Ready
 from millpond.engine.dataflow.step import Scheduling
@@ -147,7 +147,7 @@ def run(
     flow = Dataflow(*plans, since=BEFORE)
     given: dict[str, list[OracleChange]] = {plan.key: [] for plan in plans}
     for number, cut in enumerate(cuts):
-        fed: Mapping[str, pa.Table] | Inputs = feeds(world, flow, flow.position, cut)
+        fed: Mapping[str, pa.Table] | StepInputs = feeds(world, flow, flow.position, cut)
         if schedulings:
             flow.schedule(schedulings[number % len(schedulings)])
             fed = GivenInputs(cast(Mapping[str, pa.Table], fed), few=0)

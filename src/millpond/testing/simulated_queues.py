@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from millpond.engine.dataflow.scheduling.protocol import OperatorRates, Policy, Ready
+from millpond.engine.dataflow.scheduling.protocol import OperatorRates, Ready, SchedulingPolicy
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Stage:
 
 
 @dataclass
-class Run:
+class SimulatedRun:
     """What happened: the total size of the queues at each time, and each batch's latency."""
 
     sizes: list[Fraction] = field(default_factory=list)
@@ -53,7 +53,9 @@ def to_rates(stages: Sequence[Stage]) -> list[OperatorRates]:
     ]
 
 
-def simulate(policy: Policy, stages: Sequence[Stage], arrivals: Sequence[int], until: int) -> Run:
+def simulate(
+    policy: SchedulingPolicy, stages: Sequence[Stage], arrivals: Sequence[int], until: int
+) -> SimulatedRun:
     """Run a plan by a policy.
 
     Args:
@@ -63,7 +65,7 @@ def simulate(policy: Policy, stages: Sequence[Stage], arrivals: Sequence[int], u
         until: The last time to look at.
     """
     policy.learn(to_rates(stages))
-    sizes, run = list_sizes(stages), Run()
+    sizes, run = list_sizes(stages), SimulatedRun()
     #: Of each batch that arrived: the stage it waits for, and how long that worked on it.
     batches: list[list[int]] = []
     for now in range(until + 1):

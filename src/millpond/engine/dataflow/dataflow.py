@@ -23,7 +23,7 @@ from typing import cast
 import pyarrow as pa
 
 from millpond.engine.dataflow.arrangement import Arrangement, Unstartable
-from millpond.engine.dataflow.inputs import GivenInputs, Inputs
+from millpond.engine.dataflow.inputs import GivenInputs, StepInputs
 from millpond.engine.dataflow.step import CannotCut, Goals, History, Scheduling, Step
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.errors import MillpondError
@@ -111,7 +111,7 @@ class Dataflow:
 
     def advance(
         self,
-        feeds: Mapping[str, pa.Table] | Inputs,
+        feeds: Mapping[str, pa.Table] | StepInputs,
         upto: int,
         history: History | None = None,
     ) -> dict[str, pa.Table]:

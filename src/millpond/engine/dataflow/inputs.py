@@ -15,7 +15,7 @@ import pyarrow as pa
 from millpond.operators.source import TIMESTAMP
 
 
-class Inputs(Protocol):
+class StepInputs(Protocol):
     """The elements of streams and the changes of relations between two instants."""
 
     def find_end(self, after: int, upto: int, size: int) -> int:

@@ -20,12 +20,12 @@ import pyarrow as pa
 from millpond.engine.dataflow.arrangement import Arrangement
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.engine.dataflow.first_instant import find_first_instant, is_of_the_rows, restrict
-from millpond.engine.dataflow.inputs import Inputs
+from millpond.engine.dataflow.inputs import StepInputs
 from millpond.engine.dataflow.net_changes import net_changes
 from millpond.engine.dataflow.queues import Queues
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.engine.dataflow.scheduling.policies import make_policy
-from millpond.engine.dataflow.scheduling.protocol import Policy, Ready, find_oldest
+from millpond.engine.dataflow.scheduling.protocol import Ready, SchedulingPolicy, find_oldest
 from millpond.engine.dataflow.work import QueueFigures, measure
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
@@ -62,7 +62,7 @@ class Scheduling:
     latency: float | None = None
     memory: int = 256 << 20
     clock: Callable[[], float] = time.perf_counter
-    make: Callable[[str, float | None], Policy] = make_policy
+    make: Callable[[str, float | None], SchedulingPolicy] = make_policy
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Step:
         self,
         flow: Arrangement,
         goals: Goals,
-        inputs: Inputs,
+        inputs: StepInputs,
         history: History | None,
         scheduling: Scheduling,
         *,
@@ -166,7 +166,7 @@ class Step:
             for gone in flow.frees[place]:
                 outputs.pop(gone, None)
 
-    def _run_by(self, policy: Policy) -> None:
+    def _run_by(self, policy: SchedulingPolicy) -> None:
         """Have a policy say which operator runs next, until every operator has run on all."""
         goals, clock = self._goals, self._scheduling.clock
         queues = Queues(self._flow, self._measure_rest)
@@ -192,7 +192,7 @@ class Step:
             queues.put(place, delta, size, clock())
         self.queues.slices = len(self._ends) - 1
 
-    def _choose(self, policy: Policy, ready: list[Ready], queues: Queues) -> Ready:
+    def _choose(self, policy: SchedulingPolicy, ready: list[Ready], queues: Queues) -> Ready:
         """Choose what runs next, so that no more waits than may (INV-STEP-2)."""
         room = self._scheduling.memory - queues.figures.largest - queues.bytes
         if room < self._scheduling.memory / _SLICES / self._growth:

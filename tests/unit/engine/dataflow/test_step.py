@@ -94,7 +94,8 @@ def test_a_row_that_fails_before_changes_are_given_does_not_count(pond: OraclePo
     """The row leaves before `since`; the slices cannot know that, the whole step can."""
     places = np.arange(len(AT))
     feed = make_feed(np.where(places == 100, 0, places + 1))
-    text = "SELECT sum(CASE WHEN k = 0 THEN ('x' || v)::BIGINT ELSE v END) AS q FROM s [RANGE 5 SECONDS]"
+    failing = "CASE WHEN k = 0 THEN ('x' || v)::BIGINT ELSE v END"
+    text = f"SELECT sum({failing}) AS q FROM s [RANGE 5 SECONDS]"
     plan = plan_query(pond.world, text)
     for scheduling in (None, replace(SCHEDULINGS[3], clock=Ticks())):
         flow = Dataflow(plan, since=LAST - 10_000_000)
@@ -110,7 +111,7 @@ def test_a_row_that_fails_before_changes_are_given_does_not_count(pond: OraclePo
 def test_a_failure_stops_the_plans_that_have_the_node_and_no_other(
     pond: OraclePond, scheduling: Scheduling
 ) -> None:
-    failing = "SELECT a.v FROM (SELECT CASE WHEN v = {at} THEN ('x' || v)::BIGINT ELSE v END AS v FROM s) a"
+    failing = "SELECT CASE WHEN v = {at} THEN ('x' || v)::BIGINT ELSE v END AS v FROM s"
     both = "SELECT a.v FROM ({one}) a, ({other}) b WHERE a.v = b.v"
     one, other = failing.format(at=90), failing.format(at=40)
     bad = plan_query(pond.world, both.format(one=one, other=other))

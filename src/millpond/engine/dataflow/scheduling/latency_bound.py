@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from millpond.engine.dataflow.scheduling.protocol import (
     OperatorRates,
-    Policy,
     Ready,
+    SchedulingPolicy,
     find_oldest,
 )
 
@@ -21,7 +21,7 @@ class LatencyBound:
     INV-LATENCY-1: with constant rates, a slice is late only if it would be late by `Fifo` as well.
     """
 
-    def __init__(self, policy: Policy, seconds: float) -> None:
+    def __init__(self, policy: SchedulingPolicy, seconds: float) -> None:
         """Obey `policy` as long as every slice can leave within `seconds`."""
         self._policy = policy
         self._seconds = seconds

@@ -6,7 +6,7 @@ from millpond.engine.dataflow.scheduling.chain import Chain
 from millpond.engine.dataflow.scheduling.fifo import Fifo
 from millpond.engine.dataflow.scheduling.greedy import Greedy
 from millpond.engine.dataflow.scheduling.latency_bound import LatencyBound
-from millpond.engine.dataflow.scheduling.protocol import Policy
+from millpond.engine.dataflow.scheduling.protocol import SchedulingPolicy
 from millpond.engine.dataflow.scheduling.round_robin import RoundRobin
 
 _POLICIES: dict[str, type[Fifo] | type[RoundRobin] | type[Greedy] | type[Chain]] = {
@@ -20,7 +20,7 @@ _POLICIES: dict[str, type[Fifo] | type[RoundRobin] | type[Greedy] | type[Chain]]
 NAMES = tuple(_POLICIES)
 
 
-def make_policy(name: str, latency: float | None = None) -> Policy:
+def make_policy(name: str, latency: float | None = None) -> SchedulingPolicy:
     """Make a policy.
 
     Args:

@@ -44,7 +44,7 @@ class Ready:
     size: float
 
 
-class Policy(Protocol):
+class SchedulingPolicy(Protocol):
     """Says which operator runs next."""
 
     def learn(self, operators: Sequence[OperatorRates]) -> None:

@@ -16,7 +16,7 @@ from millpond.engine.dataflow.scheduling.policies import NAMES, make_policy
 from millpond.engine.dataflow.scheduling.progress_chart import find_chains, find_steepness
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 from millpond.testing.simulated_queues import (
-    Run,
+    SimulatedRun,
     Stage,
     find_least_sizes,
     simulate,
@@ -149,7 +149,7 @@ def test_a_slice_is_late_only_if_it_would_be_late_by_fifo_too(
 
 
 def test_without_a_near_bound_chain_decides() -> None:
-    def run(bound: float | None) -> Run:
+    def run(bound: float | None) -> SimulatedRun:
         return simulate(make_policy("chain", bound), PAPER, BURST, 20)
 
     assert run(1_000).sizes == run(None).sizes
