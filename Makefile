@@ -14,7 +14,7 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers sizes pytest slow bench peers clean
+.PHONY: help console demo test lint types layers sizes pytest slow bench peers clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
 	@echo "make peers         installs what some benchmarks compare with (Flink, 800 MB)"
+	@echo "make console       bundles the console anew from its sources (needs Node and npm)"
 	@echo "make clean         removes what the other targets made"
 
 demo: $(STAMP)
@@ -80,8 +81,16 @@ peers: .venv-flink/.installed
 	@.venv-flink/bin/python -m pip install --quiet "apache-flink==2.3.0" setuptools
 	@touch $@
 
+# The bundle is committed: machines without Node serve the console too. A test compares the two.
+console: $(STAMP)
+	@echo "== console"
+	@$(BIN)/python console/write_openapi.py
+	@cd console && npm ci --no-audit --no-fund --silent && npm run --silent types && npm run --silent check \
+		&& npm run --silent build
+	@echo "src/millpond/console/static is made anew; commit it"
+
 clean:
-	rm -rf $(VENV) .venv-flink build dist src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-flink build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

@@ -26,11 +26,12 @@ from millpond.catalog.objects import StreamDef
 from millpond.cql.print.dialect import parse_query
 from millpond.engine.eddy.eddy import Eddy, Module
 from millpond.engine.eddy.routing import policy
-from millpond.engine.joins.data_stem import DataSteM, StemPart, with_time
 from millpond.engine.joins.join import Composites, PairLimit, SteMProbe
+from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.plan import JoinPlan, plan_join
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
@@ -138,7 +139,7 @@ class Bench:
             (n, factorize(sqlglot.parse_one(f"price > {x!r}", read="duckdb"), STOCKS))
             for n, x in enumerate(thresholds.tolist())
         ]
-        self.stem = StemSnapshot.of(bounds, STOCKS)
+        self.stem = snapshot_queries(bounds, STOCKS)
 
     def filter(self) -> PriceFilter:
         return PriceFilter(self.stocks, self.stem, len(self.thresholds))
@@ -148,7 +149,7 @@ class Bench:
         return [ExpensiveFunction(prices, x, cost, n) for n, x in enumerate(self.thresholds)]
 
     def probe(self) -> SteMProbe:
-        stems = [DataSteM([StemPart(with_time(t, None))]) for t in (self.stocks, self.articles)]
+        stems = [JoinSteM([StemPart(with_time(t, None))]) for t in (self.stocks, self.articles)]
         return SteMProbe(self.plan, 1, stems, PairLimit(MOST))
 
     def morsels(self) -> Iterator[Composites]:

@@ -23,7 +23,8 @@ from rich.table import Table
 
 from kernel.led_queries import WORKLOADS, show_led
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
+from millpond.engine.matching.query_stem import QuerySteM, snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.value_sets import Domain, interval, points
@@ -88,7 +89,7 @@ def main() -> None:
         report.add_column(heading, justify="left" if heading == "what" else "right")
 
     begun = time.perf_counter()
-    warm = StemSnapshot.of(enumerate(range_queries(1, random)), SCHEMA)
+    warm = snapshot_queries(enumerate(range_queries(1, random)), SCHEMA)
     match(table.slice(0, 100), warm, scalar)
     report.add_row("first call in this process", f"{time.perf_counter() - begun:.3f} s", "")
 
@@ -100,7 +101,7 @@ def main() -> None:
         ("1,000 queries, string equality", name_queries(1000, random)),
         ("10,000 queries, string equality", name_queries(10_000, random)),
     ]:
-        snapshot = StemSnapshot.of(enumerate(queries), SCHEMA)
+        snapshot = snapshot_queries(enumerate(queries), SCHEMA)
         result = match(table, snapshot, scalar).to_table()
         matches = int(np.sum(result["count"].to_numpy(), dtype=np.int64))
         seconds = median_seconds(lambda s=snapshot: match(table, s, scalar), options.repeats)
@@ -131,7 +132,7 @@ def main() -> None:
     report.add_row("driver memory a query, released", f"{stem.memory() / 10_001:.0f} bytes", "")
 
     million = elements(1_000_000, random)
-    narrow = StemSnapshot.of([(0, range_queries(1, random, 0.001)[0])], SCHEMA)
+    narrow = snapshot_queries([(0, range_queries(1, random, 0.001)[0])], SCHEMA)
     reader = match(million, narrow, scalar).reader()
     seconds = median_seconds(lambda: reader.rows(0, 0, 1_000_000), 101)
     label = f"read {reader.count(0):,} of 1,000,000 rows"

@@ -21,8 +21,9 @@ import sqlglot
 from _harness import picture, seconds, show
 from _workload import ATTRIBUTES, elements, ranges, texts
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader, encode
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
@@ -35,7 +36,7 @@ def snapshot(queries: int) -> StemSnapshot:
     """The Query SteM of the workload's first queries."""
     predicates = [t.split(" WHERE ")[1] for t in texts(queries, "s")]
     factors = [factorize(sqlglot.parse_one(p, read="duckdb"), SCHEMA) for p in predicates]
-    return StemSnapshot.of(list(enumerate(factors)), SCHEMA)
+    return snapshot_queries(list(enumerate(factors)), SCHEMA)
 
 
 def without_index(table: pa.Table, bounds: np.ndarray) -> dict[int, np.ndarray]:

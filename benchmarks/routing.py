@@ -22,7 +22,8 @@ from _harness import RESULTS, console, show
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.eddy.routing import POLICIES, policy
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
@@ -57,7 +58,7 @@ def optimal(passing: list[float]) -> float:
 
 def stem(queries: list[str]) -> StemSnapshot:
     factors = [factorize(sqlglot.parse_one(q, read="duckdb"), SCHEMA) for q in queries]
-    return StemSnapshot.of(list(enumerate(factors)), SCHEMA)
+    return snapshot_queries(list(enumerate(factors)), SCHEMA)
 
 
 def batch(rows: int, chance: np.random.Generator) -> pa.Table:

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _harness import console, picture, seconds, show
-from millpond.engine.joins.data_stem import StemPart
+from millpond.engine.joins.join_stem import StemPart
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import SegmentPart, write_run

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.api.app import create_app
-from millpond.api.client import RemotePond
+from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.api.problems import status_of
-from millpond.api.remote_handles import RemoteHandle, RemoteStream
-from millpond.catalog.options import OPTIONS, Option, Scope, list_options
+from millpond.catalog.option import Option, Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.handles import Handle, StreamHandle

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.waiting import wait_until
 
 from millpond.testing.golden import MakePond, PondUnderTest
 from millpond.testing.manual_clock import ManualClock
@@ -63,3 +65,9 @@ def stores(tmp_path: Path) -> Callable[[str], MakePond]:
 def make_pond(stores: Callable[[str], MakePond]) -> MakePond:
     """Opens the test's one store."""
     return stores("store")
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Any]:
+    """Waits until a condition gives something true, and gives it back."""
+    return wait_until

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from _harness import picture, show
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import Leading, QuerySteM, StemSnapshot
+from millpond.engine.matching.query_stem import Leading, QuerySteM, snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.value_sets import Domain, interval, points
@@ -152,7 +153,7 @@ def show_led(rows_a_batch: int, counts: list[int], workloads: list[str], repeats
             matches = int(np.sum(found["count"].to_numpy(), dtype=np.int64)) / rows_a_batch
             runs = {"led": (table, snapshot)}
             if count <= MOST_IN_BLOCKS:
-                blocks = StemSnapshot.of(enumerate(factors), SCHEMA, BLOCKS)
+                blocks = snapshot_queries(enumerate(factors), SCHEMA, BLOCKS)
                 part = table.slice(0, min(rows_a_batch, 2_000_000_000 // count))
                 same = match(part, blocks, scalar).to_table().sort_by("slot")
                 assert match(part, snapshot, scalar).to_table().sort_by("slot").equals(same)

@@ -16,13 +16,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from small_disk import SmallDisk, small_disk
 
+from millpond.state.disk_floor import DISK_FLOOR
+
 MILLPOND = (sys.executable, "-m", "millpond.cli.main")
 LARGE = 200_000
 PUSHES = 125
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
+    monkeypatch.setenv(DISK_FLOOR, "0")  # whatever else writes to the disk does not ask for it
     with small_disk(tmp_path / "disk", 8) as disk:
         yield disk
 
@@ -125,6 +128,36 @@ def test_a_disk_that_fills_while_rows_come(disk):
             assert answer.json()["duplicate"] or number not in acknowledged
         assert server.ask("SELECT n FROM s ORDER BY n") == [[n] for n in range(PUSHES)]
         assert sorted(server.invoke("numbers")) == [[n] for n in range(0, PUSHES, 2)]
+    finally:
+        server.kill()
+
+
+def test_rows_are_taken_only_above_the_floor(disk, monkeypatch):
+    """What stays free is for the journal: statements that free room are taken."""
+    monkeypatch.setenv(DISK_FLOOR, "3m")
+    server = Server(disk.path / "store")
+    try:
+        server.ask("CREATE STREAM s (n BIGINT, pad STRING); CREATE STREAM t (n BIGINT, pad STRING)")
+        server.ask("CREATE QUERY total AS SELECT count(*) FROM s")
+        taken = 0
+        while (answer := server.push("s", taken, size=LARGE)).status_code == 200:
+            taken += 1
+            assert taken < 60
+        assert answer.status_code == 507
+        error = answer.json()["error"]
+        assert error["code"] == "STORE-603"
+        assert "stay free" in error["detail"]
+        assert disk.free() > 2 << 20
+        problem = server.http.get("/v1/status").json()["problems"][0]
+        assert "the disk of the store" in problem["message"]
+        assert server.http.get("/readyz").status_code == 200
+        assert server.invoke("total")[0][0] <= taken
+        metrics = server.http.get("/metrics").text
+        assert "millpond_disk_floor_bytes 3.145728e+06" in metrics
+
+        server.ask("CREATE QUERY more AS SELECT n FROM t; DROP STREAM s CASCADE")
+        answer = server.push("t", 1, size=LARGE)
+        assert answer.status_code == 200, answer.text
     finally:
         server.kill()
 

@@ -16,12 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.faults.local_server import command_of_server
+from tests.waiting import wait_until
 
 from millpond.api.client import connect
 from millpond.errors import MillpondError
@@ -117,13 +117,6 @@ class Server:
         # An id may belong to another process by now.
         store = str(self.store).encode()
         return [pid for pid in self.machines if store in command_of(pid)]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float, message: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, message
-        time.sleep(0.05)
 
 
 def command_of(pid: int) -> bytes:

@@ -21,7 +21,8 @@ import pytest
 from tests.faults.local_server import resident, serve_local
 from tests.faults.test_bombs import ROOM
 
-from millpond.catalog.options import Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import list_options
 
 #: What an answer may take on a machine that does other things too, in seconds.
 PATIENCE = 30.0

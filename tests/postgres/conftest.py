@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,24 +92,3 @@ def database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                 time.sleep(0.1)
         cursor.execute(f"DROP DATABASE {made.name} WITH (FORCE)")
     last.close()
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Waits until a condition gives something true, and gives it back."""
-    return wait_until
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60) -> Any:
-    """What the condition gives, once that is true; its last error if it never is."""
-    end = time.monotonic() + seconds
-    while True:
-        error: Exception | None = None
-        try:
-            if found := condition():
-                return found
-        except Exception as caught:
-            error = caught
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} seconds") from error
-        time.sleep(0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,27 +54,6 @@ def pond(open_store: Callable[..., Pond]) -> Pond:
 def bounded(open_store: Callable[..., Pond]) -> Pond:
     """A pond whose sources are read to their end, as by `millpond run`."""
     return open_store(bounded=True)
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """Waits until a condition gives something true, and gives it back."""
-    return wait_until
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """What the condition gives, once that is true; its last error if it never is."""
-    end = time.monotonic() + seconds
-    while True:
-        error: Exception | None = None
-        try:
-            if found := condition():
-                return found
-        except Exception as caught:
-            error = caught
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} seconds") from error
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")

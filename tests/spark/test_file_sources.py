@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -48,6 +49,55 @@ def rows(pond: Pond, cql: str = "SELECT * FROM flights") -> list[tuple[Any, ...]
 
 def rejects(pond: Pond) -> list[tuple[str, str]]:
     return rows(pond, "SELECT reason, raw FROM flights$rejects")
+
+
+# -- files that stand for much ---------------------------------------------------------------------
+
+
+def write_zeros(folder: Path, using: str, count: int) -> Path:
+    """Write a small file of many equal rows."""
+    file = folder / f"zeros.{using}"
+    table = pa.table({"n": pa.array([0] * count, pa.int64())})
+    if using == "parquet":
+        pq.write_table(table, file)
+    elif using == "orc":
+        orc.write_table(table, file, compression="zlib")
+    else:
+        file = file.with_name("zeros.json.gz")
+        file.write_bytes(gzip.compress(b'{"n": 0}\n' * count))
+    return file
+
+
+@pytest.mark.parametrize("using", ["json", *slow("parquet", "orc")])
+def test_a_file_becomes_no_more_rows_than_it_may(pond, tmp_path, eventually, using):
+    folder, count = tmp_path / "in", 200_000
+    folder.mkdir()
+    pond.execute(
+        "ALTER SYSTEM SET (file_growth = '100 KB');"
+        f"CREATE STREAM s (n BIGINT) USING {using} OPTIONS (path '{folder}')"
+    )
+    file = write_zeros(folder, using, count)
+    assert file.stat().st_size < 10_000
+    (stopped,) = eventually(
+        lambda: [s for s in pond.status()["streams"] if s["state"] == "stopped"] or None
+    )
+    assert "stands for too many rows" in stopped["reason"]
+    assert list((tmp_path / "store" / "segments").iterdir()) == []
+    pond.execute("ALTER SYSTEM SET (file_growth = 'unbounded')")
+    eventually(lambda: rows(pond, "SELECT count(*) FROM s") == [(count,)])
+
+
+def test_a_line_without_end_is_refused(pond, tmp_path, eventually):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pond.execute(f"CREATE STREAM s (t STRING) USING json OPTIONS (path '{folder}')")
+    with gzip.open(folder / "line.json.gz", "wb") as file:
+        for piece in (b'{"t": "', *[b"x" * (1 << 20)] * 33):
+            file.write(piece)
+    (stopped,) = eventually(
+        lambda: [s for s in pond.status()["streams"] if s["state"] == "stopped"] or None
+    )
+    assert "cannot be read" in stopped["reason"]
 
 
 # -- csv -------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ kafka.write_changes = lambda changes: changes
 sender = kafka.KafkaSender(json.loads(sys.argv[2]), None)
 how, place = sys.argv[3:]
 sender.send(here.delivery(1))
-producer = sender._producer
+producer = sender._connection
 class Watched:
     def __getattr__(self, name):
         return getattr(producer, name)
@@ -124,7 +124,7 @@ class Watched:
         if place == "after":
             print("there", flush=True)
             os.kill(os.getpid(), getattr(signal, how))
-sender._producer = Watched()
+sender._connection = Watched()
 try:
     sender.send(here.delivery(2))
     print("sent", flush=True)

@@ -24,7 +24,7 @@ class AppTransport(httpx.BaseTransport):
     async def _call(self, request: httpx.Request, content: bytes) -> httpx.Response:
         asked = httpx.Request(request.method, request.url, headers=request.headers, content=content)
         answered = await self._inner.handle_async_request(asked)
-        body = await answered.aread()
+        body = b"".join([piece async for piece in answered.aiter_raw()])
         return httpx.Response(answered.status_code, headers=answered.headers, content=body)
 
 

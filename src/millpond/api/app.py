@@ -19,7 +19,15 @@ from millpond.api.rights.gate import TokenGate
 from millpond.api.rights.guarded_pond import GuardedPond
 from millpond.api.rights.tickets import Tickets
 from millpond.api.rights.token_file import TokenBook, TokenEntry, hash_token
-from millpond.api.routers import changes, feed, observation, queries, statements, streams
+from millpond.api.routers import (
+    changes,
+    feed,
+    language,
+    observation,
+    queries,
+    statements,
+    streams,
+)
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.console import page
@@ -78,6 +86,7 @@ def create_app(
         changes.router(pond, app.state.followers),
         feed.router(pond, app.state.followers, tickets, prefix),
         streams.router(pond, max_body),
+        language.router(pond),
         observation.router(pond),
     ):
         guarded.include_router(router)

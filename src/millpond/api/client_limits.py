@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.catalog.option import Scope
 from millpond.catalog.option_values import parse_memory
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.service.queries.options import check_settings
 
 #: The names of the settings, which are those of the catalog.

@@ -19,8 +19,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from millpond.engine.admission.json_size import has_more
 from millpond.errors import MillpondError
-from millpond.model.json_size import has_more
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import did_you_mean
 
@@ -136,7 +136,7 @@ async def _check_documented(request: Request, path: str) -> None:
 
 
 def _refuse_body(request: Request) -> None:
-    """Refuses what a call that takes no body is sent; a page's form has a media type of its own."""
+    """Refuse a body sent to a call that takes none, and a form, by its media type."""
     media = media_type(request)
     length = request.headers.get("content-length", "0")
     if media in ("", "application/json") and length == "0" and not _is_chunked(request):

@@ -11,7 +11,8 @@ from pydantic.json_schema import SkipJsonSchema
 from millpond.api import encode
 from millpond.api.problems import status_of
 from millpond.api.shapes import Problem
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.errors import CODES, MillpondError
 
 #: What a parameter is that was not given: in a URL there is no null.
@@ -24,7 +25,13 @@ TEXT: dict[str, Any] = {"type": "string"}
 BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
 
 #: The schema of each form an answer may have besides JSON.
-_FORMS = {encode.NDJSON: TEXT, "text/event-stream": TEXT, encode.ARROW: BYTES, "text/plain": TEXT}
+_FORMS = {
+    encode.NDJSON: TEXT,
+    "text/event-stream": TEXT,
+    encode.ARROW: BYTES,
+    encode.PARQUET: BYTES,
+    "text/plain": TEXT,
+}
 
 #: Errors every call may answer with.
 COMMON = (400, 403, 421, 422, 500, 503)

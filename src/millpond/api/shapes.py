@@ -231,6 +231,47 @@ class StatementsProblem(Problem):
     results: list[Result] = []
 
 
+# -- the language ------------------------------------------------------------------------------
+
+
+class ParsedStatement(Shape):
+    """A statement of a text: its kind, where it stands, and its canonical text."""
+
+    statement: str
+    start: int
+    end: int
+    printed: str
+
+
+class Parsed(Shape):
+    """What a text says: its statements, and the first thing that is wrong, if anything is."""
+
+    statements: list[ParsedStatement]
+    wrong: ErrorFields | None
+
+
+class Signature(Shape):
+    """A function that queries may call, with the forms of its calls."""
+
+    name: str
+    kind: Literal["scalar", "set", "aggregate", "window"]
+    calls: list[str]
+
+
+class Language(Shape):
+    """The words of the grammar, and the functions that queries may call."""
+
+    keywords: list[str]
+    functions: list[Signature]
+
+
+class CallerFacts(Shape):
+    """Who sends the request, and what the role is."""
+
+    owner: str
+    role: Literal["reader", "writer", "admin"]
+
+
 # -- queries ---------------------------------------------------------------------------------------
 
 

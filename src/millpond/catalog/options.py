@@ -2,18 +2,16 @@
 
 A query's options are checked against this list. So are the engine's settings, wherever they come
 from: `millpond.open`, a flag of the command line, a control table. The reference is generated from
-the list. To add an option, add an entry here. A setting of the engine also becomes a parameter of
-`millpond.open`; a test fails until it is one.
+the list. To add an option, add an entry here, or in `sink_options.py` if sinks alone have it. A
+setting of the engine also becomes a parameter of `millpond.open`; a test fails until it is one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from functools import cache
 
+from millpond.catalog.option import Option, Scope
 from millpond.catalog.option_values import (
-    BATCH,
     COMMENT,
     COUNT,
     INTEGER,
@@ -24,81 +22,16 @@ from millpond.catalog.option_values import (
     MEMORY,
     MEMORY_OR_UNBOUNDED,
     OWNER,
-    PORT,
     POSITIVE,
     RETAINED,
-    SECRET,
     TAGS,
     TOLERANCE,
-    TOPIC,
     TRUTH,
-    UP_TO_A_MINUTE,
-    URL,
-    VARIABLE,
     WHOLE,
-    OptionValues,
     anything,
     one_of,
-    path,
 )
-
-
-class Scope(Enum):
-    """The kinds of things that have options."""
-
-    QUERY = "a standing query"
-    STREAM = "a derived stream"
-    INPUT = "a stream that is not derived"
-    CLAUSE = "a stream that is not derived, by ALTER STREAM alone"
-    SYSTEM = "the pond, by ALTER SYSTEM"
-    ENGINE = "the engine: `millpond.open`, `millpond run` and `serve`, control tables"
-    OPEN = "`millpond.open` alone"
-    SERVER = "a server: `millpond serve`"
-    SINK = "a sink, by CREATE SINK and ALTER SINK"
-
-
-@dataclass(frozen=True)
-class Option:
-    """An option.
-
-    Attributes:
-        name: Its name, in lower case.
-        scopes: The kinds of things that have the option.
-        values: The values it can have.
-        what: The option's purpose; empty where the values say it.
-        default: Its value if it is not given; None: see `unless_given`.
-        unless_given: The default in words, where it is not one value.
-        type: The type of its values as the command line reads them.
-        entities: The control tables that have the option among their settings: the first words of
-            their ids.
-        is_settled: Whether the option is fixed once a query's changes have been computed.
-        allows_sharing: Whether the changes of a query that gives the option can be computed
-            together with those of others: the option does not say how changes are computed.
-        remark: A further remark for the reference.
-    """
-
-    name: str
-    scopes: tuple[Scope, ...]
-    values: OptionValues
-    what: str
-    default: Any = None
-    unless_given: str = ""
-    type: type = str
-    entities: tuple[str, ...] = ()
-    is_settled: bool = False
-    allows_sharing: bool = False
-    remark: str = ""
-
-    @property
-    def takes(self) -> str:
-        """The values in words."""
-        return self.values.takes
-
-    @property
-    def text(self) -> str:
-        """The option's values and its purpose."""
-        return f"{self.takes}: {self.what}" if self.what else self.takes
-
+from millpond.catalog.sink_options import SINK_OPTIONS
 
 _EVERY = (
     Option(
@@ -158,11 +91,12 @@ _EVERY = (
     ),
     Option(
         "ahead",
-        (Scope.CLAUSE,),
+        (Scope.CLAUSE, Scope.OPEN),
         LENGTH_OR_UNBOUNDED,
-        "how far ahead of the clock an element may be",
-        unless_given="a day; any distance where sources are bounded",
-        remark="As the clause AHEAD.",
+        "how far ahead of the clock an element's timestamp may be; rows further ahead are rejected",
+        "1 DAY",
+        remark="A stream's clause AHEAD, or ALTER STREAM, comes before that of `millpond.open`."
+        " Bounded runs have no limit by themselves.",
     ),
     Option(
         "retain",
@@ -218,6 +152,15 @@ _EVERY = (
         "unbounded",
         remark="A query that would need more is reduced as far as it tolerates when it is"
         " registered or altered; a query that tolerates nothing stays exact.",
+    ),
+    Option(
+        "file_growth",
+        (Scope.SYSTEM,),
+        MEMORY_OR_UNBOUNDED,
+        "how many bytes of disk the rows of one file of a source may take, beyond a hundred times"
+        " the file's length",
+        "1 GB",
+        remark="A file that would take more stops its stream; nothing of its batch is kept.",
     ),
     Option(
         "tolerate",
@@ -461,15 +404,6 @@ _EVERY = (
         unless_given="`MILLPOND_FUNCTION_KEY`, or `~/.config/millpond/function_key`",
     ),
     Option(
-        "ahead",
-        (Scope.OPEN,),
-        LENGTH_OR_UNBOUNDED,
-        "how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD"
-        " clause; rows further ahead are rejected",
-        "1 DAY",
-        remark="Bounded runs have no limit.",
-    ),
-    Option(
         "master",
         (Scope.OPEN,),
         anything("the URL of a Spark master"),
@@ -498,145 +432,14 @@ _EVERY = (
         'called while sources are read, with `{"stream", "rows", "done"}`',
         unless_given="nobody is told",
     ),
-    Option(
-        "url",
-        (Scope.SINK,),
-        URL,
-        "where batches are posted to",
-        unless_given="it has to be given",
-        remark="See [webhooks](../guide/webhooks.md).",
-    ),
-    Option(
-        "key_env",
-        (Scope.SINK,),
-        VARIABLE,
-        "it holds the key that batches are signed with",
-        unless_given="`key_file` says where the key is",
-        remark="A client's begins with `MILLPOND_SINK_`.",
-    ),
-    Option(
-        "key_file",
-        (Scope.SINK,),
-        path("the path of a file of the server"),
-        "it holds the key that batches are signed with",
-        unless_given="`key_env` says where the key is",
-        remark="Not for clients.",
-    ),
-    Option(
-        "bootstrap",
-        (Scope.SINK,),
-        path("brokers of Kafka, `host:port, …`"),
-        "where a sink USING kafka begins to look for its topic",
-        unless_given="it has to be given",
-        remark="See [Kafka](../guide/kafka.md#changes-to-a-topic).",
-    ),
-    Option(
-        "topic",
-        (Scope.SINK,),
-        TOPIC,
-        "where changes are written to",
-        unless_given="it has to be given",
-    ),
-    Option(
-        "cursor_topic",
-        (Scope.SINK,),
-        TOPIC,
-        "the compacted topic that says how far the sink has come; it is made if it is not there",
-        "millpond_cursors",
-    ),
-    Option(
-        "config",
-        (Scope.SINK,),
-        path("the path of a file of the server, or secret('name')"),
-        "it holds more settings of Kafka's client, such as what it needs to log in",
-        unless_given="the client has no more settings",
-    ),
-    Option(
-        "host",
-        (Scope.SINK,),
-        path("a host's name or address"),
-        "the server of PostgreSQL that a sink USING postgres connects to",
-        unless_given="it has to be given",
-        remark="See [PostgreSQL](../guide/postgres.md#a-table-kept-equal-to-an-answer).",
-    ),
-    Option("port", (Scope.SINK,), PORT, "the server's port", 5432),
-    Option(
-        "database",
-        (Scope.SINK,),
-        path("a database's name"),
-        "the database the table is in",
-        unless_given="it has to be given",
-    ),
-    Option(
-        "user",
-        (Scope.SINK,),
-        path("a user's name"),
-        "who logs in",
-        unless_given="it has to be given",
-    ),
-    Option(
-        "password",
-        (Scope.SINK,),
-        SECRET,
-        "the password of `user`",
-        unless_given="none, or what the file `PGPASSFILE` names says",
-    ),
-    Option(
-        "sslmode",
-        (Scope.SINK,),
-        one_of("prefer", "disable", "allow", "require", "verify-ca", "verify-full"),
-        "whether the connection is encrypted, and whether the server has to prove who it is",
-        "prefer",
-    ),
-    Option(
-        "sslrootcert",
-        (Scope.SINK,),
-        path("the path of a file of the server"),
-        "it holds the certificates of who may have signed the server's",
-        unless_given="the client's own place for it",
-    ),
-    Option(
-        "table",
-        (Scope.SINK,),
-        path("a table's name, or a schema's and a table's: 'public.late'"),
-        "the table that is kept equal to the query's answer; it has to be there",
-        unless_given="it has to be given",
-    ),
-    Option(
-        "cursor_table",
-        (Scope.SINK,),
-        path("a table's name, or a schema's and a table's"),
-        "the table that says how far the sink has come; it is made if it is not there",
-        "millpond_cursors",
-    ),
-    Option(
-        "timeout",
-        (Scope.SINK,),
-        UP_TO_A_MINUTE,
-        "how long one attempt to deliver may take in all",
-        "10 SECONDS",
-    ),
-    Option(
-        "attempts",
-        (Scope.SINK,),
-        INTEGER,
-        "after how many failures in a row the sink is dead; they are 1, 2, 4, … seconds apart, and"
-        " ten minutes at most",
-        15,
-    ),
-    Option(
-        "batch",
-        (Scope.SINK,),
-        BATCH,
-        "the most changes of one delivery",
-        500,
-    ),
+    *SINK_OPTIONS,
 )
 
 #: Every option, by its name.
 OPTIONS = {option.name: option for option in _EVERY}
 
 
+@cache
 def list_options(scope: Scope, entity: str | None = None) -> tuple[str, ...]:
     """The names of a scope's options, perhaps of those alone that a kind of entity has.
 

@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 
 import typer
 
-from millpond.catalog.options import OPTIONS, Option, Scope, list_options
+from millpond.catalog.option import Option, Scope
+from millpond.catalog.options import OPTIONS, list_options
 
 
 def with_engine_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,7 +13,7 @@ from millpond.errors import MillpondError
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.function_registry import sort_by_name
 from millpond.service.results import StatementResult
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey, digest_code, list_imports
 from millpond.state.store import Store
 

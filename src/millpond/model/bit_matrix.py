@@ -38,7 +38,7 @@ def popcount(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Return the number of the lowest one in a word that is not zero."""
+    """Return the place of the lowest set bit of a word that is not zero."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
@@ -48,7 +48,7 @@ def trailing_zeros(typing_context: Any, word: Any) -> Any:
 
 @intrinsic
 def zeros_below(typing_context: Any, word: Any) -> Any:
-    """Return the number of the lowest one in a word; 64 if there is none."""
+    """Return the place of the lowest set bit of a word; 64 if there is none."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, False))

@@ -7,6 +7,7 @@ return only descriptions. Running a task again leaves an orphan and changes noth
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -25,15 +26,17 @@ from millpond.engine.admission.shed import SHED_COUNT
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import FilterPassage, Matches
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.segment_file import encode_elements
-from millpond.state.store import new_path
+from millpond.state.store import new_mark, new_path
 from millpond.state.version import DATA, REJECTS, SHED
 
 #: A segment's match matrix has at most this many bits: this bounds a task's memory (256 MiB dense).
@@ -43,6 +46,8 @@ _SEGMENT_ROWS = 1_000_000
 SEGMENT_BYTES = 1 << 30
 #: The key of stored matches' metadata that lists the failed slots.
 FAILED = b"millpond.failed"
+#: How many times a file's length its rows may have at least; dictionaries make files small.
+MOST_GROWTH = 100
 
 
 def segment_rows(slots: int) -> int:
@@ -68,6 +73,14 @@ class StreamPlan:
     #: The first slot that is matched, and the slots behind it that are not, while queries wait.
     low: int = 0
     deferred: tuple[int, ...] = ()
+    #: How many bytes of rows one file may become, beyond `MOST_GROWTH` times its length.
+    file_growth: int | None = None
+
+    def most_of(self, length: int, parts: int = 1) -> int | None:
+        """The bytes of rows a part of a file of so many bytes may become; None: any number."""
+        if self.file_growth is None:
+            return None
+        return (self.file_growth + MOST_GROWTH * length) // parts
 
     @property
     def judge(self) -> Admission:
@@ -82,6 +95,8 @@ class BatchPlan:
     streams: dict[int, StreamPlan]
     #: What the driver holds for the batch; tasks do not use it.
     token: int | None = None
+    #: What the names of the batch's files begin with.
+    mark: str = field(default_factory=new_mark)
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,8 @@ class Chunk:
 
     `accepted_at` is set for pushed rows: the clock when they were judged. `name_row` is set for
     records of a topic: it says of a row where it is, and their key begins with topic and partition.
+    `most` is set for rows of files, whose key begins with the file: how many bytes of rows the file
+    may become in this task.
     """
 
     stream_id: int
@@ -138,6 +155,7 @@ class Chunk:
     rows: pa.Table
     accepted_at: int | None = None
     name_row: Callable[[int], str] | None = None
+    most: int | None = None
 
 
 def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
@@ -148,7 +166,7 @@ def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
             continue  # the stream was dropped while its rows were on their way
         builder = builders.get(chunk.stream_id)
         if builder is None:
-            builder = _Builder(plan.store, plan.streams[chunk.stream_id])
+            builder = _Builder(plan.store, plan.streams[chunk.stream_id], plan.mark)
             builders[chunk.stream_id] = builder
         yield from builder.add(chunk)
     for builder in builders.values():
@@ -158,8 +176,11 @@ def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
 class _Builder:
     """Collects the rows of one stream into segments of bounded size."""
 
-    def __init__(self, store: str, plan: StreamPlan) -> None:
+    def __init__(self, store: str, plan: StreamPlan, mark: str) -> None:
         self._store = store
+        self._mark = mark
+        #: By file, the bytes of rows it has become.
+        self._grown: dict[Any, int] = {}
         self._plan = plan
         self._limit = segment_rows(plan.slots)
         #: Rows that wait for their segment, by kind: (split key, offset in the split, rows).
@@ -181,6 +202,8 @@ class _Builder:
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
             elements = admitted.elements
+            if chunk.most is not None:
+                self._check_growth(chunk, elements.nbytes + admitted.rejects.nbytes)
             if self._rows and (
                 self._rows + elements.num_rows > self._limit
                 or self._bytes + elements.nbytes > SEGMENT_BYTES
@@ -199,6 +222,19 @@ class _Builder:
                 at = chunk.accepted_at if pushed else self._plan.arrival
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
                 self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
+
+    def _check_growth(self, chunk: Chunk, size: int) -> None:
+        """Raise DATA-502 if a file becomes more rows than it may; its batch then writes nothing."""
+        file = chunk.key[0]
+        grown = self._grown[file] = self._grown.get(file, 0) + size
+        assert chunk.most is not None
+        if grown > chunk.most:
+            raise MillpondError(
+                "DATA-502",
+                f'the file "{re.sub("^file:/+", "/", str(file))}" stands for too many rows',
+                detail=f"Its rows would take more than {chunk.most:,} bytes of disk.",
+                hint="Take it away, or allow more: ALTER SYSTEM SET (file_growth = '10 GB').",
+            )
 
     def finish(self) -> Iterator[BuiltSegment]:
         if self._rows:
@@ -250,6 +286,7 @@ class _Builder:
             runs,
             low=plan.low,
             deferred=plan.deferred,
+            mark=self._mark,
         )
 
     def _write_pseudo(self, kind: str) -> BuiltSegment:
@@ -259,7 +296,8 @@ class _Builder:
         table = table.select([*columns, "__ts", "__seq"]).add_column(
             0, stamp, table["__ts"].cast(pa.timestamp("us"))
         )
-        file = write_arrow(new_path(Path(self._store), "rejects"), encode_elements(table))
+        path = new_path(self._store, "rejects", self._mark)
+        file = write_arrow(path, encode_elements(table))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
         return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs))
@@ -302,6 +340,7 @@ def write_segment(
     kind: str = DATA,
     low: int = 0,
     deferred: Iterable[int] = (),
+    mark: str = "",
 ) -> BuiltSegment:
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
@@ -309,12 +348,12 @@ def write_segment(
     # Waiting for the disk takes no time from matching.
     with ThreadPoolExecutor(1) as beside:
         writing = beside.submit(
-            write_arrow, new_path(Path(store), folder), encode_elements(elements)
+            write_arrow, new_path(store, folder, mark), encode_elements(elements)
         )
         if stem is not None and len(stem.slots):
             found = match(elements, stem, ScalarEvaluator.of_this_thread(), router=router)
             table = with_failed(found.to_table(), {*found.failed, *deferred})
-            matches = write_matches(store, table)
+            matches = write_matches(store, table, mark)
         file = writing.result()
     return BuiltSegment(
         stream_id,
@@ -357,9 +396,9 @@ def failed_slots(table: pa.Table) -> frozenset[int]:
     return frozenset(int(slot) for slot in text.split(b",") if slot)
 
 
-def write_matches(store: str, table: pa.Table) -> FileMeta:
+def write_matches(store: str, table: pa.Table, mark: str = "") -> FileMeta:
     """Write matches. They need not survive a loss of power: lost ones are computed again."""
-    return write_arrow(new_path(Path(store), "matches"), table, sync=False, whole=False)
+    return write_arrow(new_path(store, "matches", mark), table, sync=False, whole=False)
 
 
 def _unpack(rows: pa.Table) -> AdmittedRows:
@@ -417,7 +456,7 @@ def warm_up(number: int) -> int:
     """Load the code of matching into a worker, so that its first element need not wait."""
     schema = Schema((Field("a", "INTEGER"), Field("b", "VARCHAR"), Field("c", "DOUBLE")))
     predicate = sqlglot.parse_one("a > 1 AND b = 'x' AND c < 2.5 AND a % 2 = 0", read="duckdb")
-    stem = StemSnapshot.of([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
+    stem = snapshot_queries([(0, factorize(cast(exp.Expression, predicate), schema))], schema)
     rows = pa.table({"a": [1, 2], "b": ["x", "x"], "c": [1.0, 2.0]}, schema=schema.to_arrow())
     judge = Admission(schema, None, 0, 0)
     match(admit(rows, judge).elements, stem, ScalarEvaluator.of_this_thread()).to_table()

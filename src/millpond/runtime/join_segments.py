@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.joins.arrangement import SortedRun
-from millpond.engine.joins.data_stem import QuerySets, StemPart
+from millpond.engine.joins.join_stem import QuerySets, StemPart
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.plan import ArrangementKey
 from millpond.engine.matching.results_structure import MatchReader
@@ -111,7 +111,7 @@ class StoredRuns:
                     return SortedRun.of_table(open_arrow(Path(self._store) / path, checksum))
                 except MillpondError:
                     break  # the file is unreadable; runs are a cache and are made again
-        run = part.arrange(key, (shard, shards))
+        run = part.build_run(key, (shard, shards))
         # If several jobs make the same run, only one of them writes it.
         if shards > 1 and not self._is_sharded and shard != self._shard:
             return run

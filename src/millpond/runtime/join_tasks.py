@@ -22,8 +22,8 @@ import numpy as np
 from millpond.engine.eddy.eddy import Eddy, Ledger
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.joins.arrangement import Places, shard_range
-from millpond.engine.joins.data_stem import DataSteM, StemPart
 from millpond.engine.joins.join import MORSEL, Composites, PairLimit, Reach, SteMProbe, TooManyPairs
+from millpond.engine.joins.join_stem import JoinSteM, StemPart
 from millpond.engine.joins.keys import Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched, number_arrivals
@@ -148,7 +148,7 @@ class _ProbeTask:
                 yield from self._write_all_stretches(stems, start, module)
 
     def _find_only_probe(
-        self, stems: list[DataSteM], start: int, budget: PairLimit, uses: int
+        self, stems: list[JoinSteM], start: int, budget: PairLimit, uses: int
     ) -> SteMProbe | None:
         """Find the one probe of a join of two streams whose pairs can be written as stretches."""
         if len(stems) != 2 or max(self.job.limit) >= 2**32:
@@ -171,7 +171,7 @@ class _ProbeTask:
         return SteMProbe(self.plan, leaf, stems, budget, Reach(self.job.spans), uses, None, chosen)
 
     def _write_all_stretches(
-        self, stems: list[DataSteM], start: int, module: SteMProbe
+        self, stems: list[JoinSteM], start: int, module: SteMProbe
     ) -> Iterator[BuiltPairs]:
         """Join two streams and write the pairs of the stretches."""
         waiting: list[StretchedPairs] = []
@@ -206,7 +206,7 @@ class _ProbeTask:
         return BuiltPairs(write_arrow(path, table, sync=False, whole=False), low, high)
 
     def _write_tuples(
-        self, tuples: Iterable[tuple[list[DataSteM], Composites]]
+        self, tuples: Iterable[tuple[list[JoinSteM], Composites]]
     ) -> Iterator[BuiltPairs]:
         """Write the tuples an eddy gives."""
         waiting: list[tuple[list[Numbers], Numbers]] = []
@@ -241,7 +241,7 @@ class _ProbeTask:
 
     def tuples(
         self, uses: Sequence[tuple[int, tuple[int | None, ...]]]
-    ) -> Iterator[tuple[list[DataSteM], Composites]]:
+    ) -> Iterator[tuple[list[JoinSteM], Composites]]:
         """Yield the joined tuples, morsel by morsel."""
         stems = [self._stem(leaf, [slots[leaf] for _, slots in uses]) for leaf in self.leaves]
         budget = PairLimit(self.job.most)
@@ -253,8 +253,8 @@ class _ProbeTask:
         return self.job.limit[leaf] if leaf < start else self.job.old[leaf]
 
     def _tuples(
-        self, stems: list[DataSteM], start: int, budget: PairLimit, uses: int
-    ) -> Iterator[tuple[list[DataSteM], Composites]]:
+        self, stems: list[JoinSteM], start: int, budget: PairLimit, uses: int
+    ) -> Iterator[tuple[list[JoinSteM], Composites]]:
         reach = Reach(self.job.spans)
         modules = []
         for leaf in self.leaves:
@@ -272,7 +272,7 @@ class _ProbeTask:
     def leaves(self) -> range:
         return range(len(self.job.leaves))
 
-    def _stem(self, leaf: int, slots: list[int | None]) -> DataSteM:
+    def _stem(self, leaf: int, slots: list[int | None]) -> JoinSteM:
         parts: list[StemPart] = []
         offset = 0
         for own in self.job.leaves[leaf]:
@@ -284,9 +284,9 @@ class _ProbeTask:
             arrivals = ArrivalNumbers(table, own)
             parts.append(StemPart(table, offset, arrivals, own.is_old, sets, runs))
             offset += table.num_rows
-        return DataSteM(parts)
+        return JoinSteM(parts)
 
-    def _choose_parts(self, starting: DataSteM, start: int, leaf: int) -> list[int]:
+    def _choose_parts(self, starting: JoinSteM, start: int, leaf: int) -> list[int]:
         """Choose the parts that are near enough in time to the elements that start the probe."""
         fresh = [
             own
@@ -315,7 +315,7 @@ class _ProbeTask:
             fresh &= part.sets.any(axis=1)
         return np.flatnonzero(fresh)
 
-    def _gather_new(self, stems: list[DataSteM], leaf: int) -> Iterator[Composites]:
+    def _gather_new(self, stems: list[JoinSteM], leaf: int) -> Iterator[Composites]:
         """Yield the new elements of a stream in this shard, which start the probe."""
         stem = stems[leaf]
         for part in stem.parts:
@@ -341,7 +341,7 @@ class _ProbeTask:
         return own
 
 
-def _find_oldest(plan: JoinPlan, stems: list[DataSteM], places: list[Numbers]) -> Numbers:
+def _find_oldest(plan: JoinPlan, stems: list[JoinSteM], places: list[Numbers]) -> Numbers:
     stamps = [
         stem.gather(plan.time_of(leaf), own).numbers
         for leaf, (stem, own) in enumerate(zip(stems, places, strict=True))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from millpond.engine.admission.admit import raw_text
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema

@@ -7,7 +7,8 @@ The service decides *what* happens to a batch (`Pipeline`); a runtime decides *w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -60,6 +61,10 @@ class Pipeline(Protocol):
         """Let go of what `plan` held, the batch being committed or not; twice does no harm."""
         ...
 
+    def abandon(self, plan: BatchPlan) -> None:
+        """Remove the files of a batch that failed before it was committed."""
+        ...
+
     def waiting_pushes(self) -> Mapping[int, int]:
         """Return the acknowledged pushes that no epoch holds yet: number -> how many rows."""
         ...
@@ -75,6 +80,19 @@ class Pipeline(Protocol):
     def report_runtime(self, reason: MillpondError | None) -> None:
         """Note that the runtime cannot run tasks, and why; None: it can again."""
         ...
+
+
+@contextmanager
+def abandoned_if_failed(pipeline: Pipeline, plan: BatchPlan) -> Iterator[None]:
+    """Build a batch in the block; if that fails, its files are removed.
+
+    A source is tried again and again, and a task that fails does not say what others have written.
+    """
+    try:
+        yield
+    except BaseException:
+        pipeline.abandon(plan)
+        raise
 
 
 class Runtime(Protocol):

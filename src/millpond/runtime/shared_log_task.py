@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.operators.source import LOG
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun

@@ -60,13 +60,15 @@ from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.options import check_system_settings
 from millpond.service.queries.prepared import PreparedQuery, stream_valued_error
-from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
+from millpond.service.queries.query_directory import QueryDirectory
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import Answer
 from millpond.service.sinks.sinks import Sinks
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.disk_floor import DiskRoom, measure_room
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
 from millpond.state.store import Store
 from millpond.state.version import Version
@@ -447,6 +449,14 @@ class Components:
     def trouble(self) -> MillpondError | None:
         """Why rows cannot be taken or shown now; None while all is well."""
         return self.failure or self.runtime.trouble or self._store.trouble
+
+    @property
+    def disk_room(self) -> DiskRoom | None:
+        """How much room the store's disk has; None while the store is away."""
+        try:
+            return measure_room(self._store.directory)
+        except OSError:
+            return None
 
     @property
     def failure(self) -> MillpondError | None:

@@ -94,7 +94,7 @@ class EventHandlers(Events):
         self._refresher = refresher
         self._files = files
         self._pressure = pressure
-        epochs.subscribe(refresher.wake)
+        epochs.call_after_commits(refresher.wake)
 
     # -- epochs --------------------------------------------------------------------------------
 

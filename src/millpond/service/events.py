@@ -2,7 +2,8 @@
 
 `Events` is what happens: the part in which something happens calls the method, and `EventHandlers`
 (`event_handlers.py`) is the one implementation, whose methods name everybody who acts on it. So
-from an epoch's commit to the follower that is woken, each step is a call that a reader can go to.
+from an epoch's commit to the follower that is woken, each step is a call that a reader can go to;
+the last calls the listeners that clients of `Subscriptions` added (`api/subscribers.py`, sinks).
 
 `FollowerNeeds` is what the parts below derivations have to know of those who follow changes.
 """

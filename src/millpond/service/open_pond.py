@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from millpond.catalog.options import Scope
+from millpond.catalog.option import Scope
 from millpond.cql.parse.durations import parse_duration
 from millpond.engine.scalars.residual_query import Limits
 from millpond.model.time import END

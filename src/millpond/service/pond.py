@@ -20,6 +20,7 @@ from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamD
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
+from millpond.model.time import Time, to_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
@@ -29,14 +30,16 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
-from millpond.service.handles import Handle, StreamHandle, Time, to_instant
-from millpond.service.ingest import row_formats
+from millpond.service.handles import Handle, StreamHandle
+from millpond.service.ingest import given_rows, row_formats
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.query_directory import QueryListing, QuerySelection
-from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
+from millpond.service.queries.given_registration import Registration, parts
+from millpond.service.queries.query_directory import QueryListing
+from millpond.service.queries.query_selection import QuerySelection
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import Answer, IngestReceipt, StatementResult, count_text
 from millpond.service.statements.executor import Executor
 from millpond.work import check_work, limit_work
@@ -292,11 +295,12 @@ class Pond:
         """Explain a standing query, given by name, or a query, given as text."""
         found = self._components.log.version.find(query)
         with limit_work(self._statement_seconds):
-            return self._explainer.of(found, level) or self._explainer.of_text(query, level)
+            explained = self._explainer.explain_object(found, level)
+            return explained or self._explainer.explain_text(query, level)
 
     def shared_plan(self) -> str:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""
-        return self._explainer.of_all()
+        return self._explainer.explain_shared()
 
     # -- rows ----------------------------------------------------------------------------------
 
@@ -314,7 +318,7 @@ class Pond:
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
         receipt, _ = self._components.intake.push(
-            definition, row_formats.from_rows(rows), idempotency_key
+            definition, given_rows.from_rows(rows), idempotency_key
         )
         self._components.runtime.wake_inbox()
         return receipt

@@ -1,8 +1,8 @@
 """Room for large pieces of work: those that run at once need at most so many bytes together.
 
 An evaluation copies the rows of its windows, and sorts, groups or joins the copies; an encoder
-makes values of Python from an answer, which take several times the memory of its bytes. A limit for
-one piece of such work, times the number of clients, is none.
+makes values of Python from an answer, which take several times the memory of its bytes. Limits on
+each piece alone would not limit what all clients' pieces take together.
 """
 
 from __future__ import annotations

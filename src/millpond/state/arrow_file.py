@@ -24,6 +24,7 @@ import xxhash
 
 from millpond.errors import MillpondError
 from millpond.model.owner_only import open_owner_only
+from millpond.state.disk_floor import check_room
 from millpond.state.fail_points import reach
 
 #: How many tables stay open; each costs address space and a few kilobytes.
@@ -157,6 +158,7 @@ def sync_file(path: Path) -> None:
 
 def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> FileMeta:
     """Write a table under a name that no reader looks for yet; remove the file on failure."""
+    check_room(path, table.nbytes)
     if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()
     descriptor = open_owner_only(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -28,13 +28,13 @@ from typing import Any
 from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
-from millpond.state.commit.next_version import next_version
-from millpond.state.commit.resolve_change import ResolvedChange, resolve_change
 from millpond.state.database.database import Database, Transaction
 from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
 from millpond.state.database_tables import definition_row, settings_row
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.next_version import next_version
+from millpond.state.epoch.resolve_change import ResolvedChange, resolve_change
 from millpond.state.fail_points import reach
 from millpond.state.version import MatchRef, SegmentRef, StreamClock, Version
 
@@ -84,7 +84,7 @@ class EpochLog:
         """The current version."""
         return self._version
 
-    def subscribe(self, listener: Callable[[], None]) -> None:
+    def call_after_commits(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every commit, from the thread that made it."""
         self._listeners.append(listener)
 

@@ -27,7 +27,7 @@ import fcntl
 import os
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -56,16 +56,32 @@ REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "s
 _DIRECTORIES = (*REFERENCED, "aggregates", "stems", "inbox", "checkpoints")
 
 
-def new_path(directory: str | Path, kind: str) -> Path:
+def new_path(directory: str | Path, kind: str, mark: str = "") -> Path:
     """Make a path that no file ever had, for a writer in this or another process.
 
     Args:
         directory: The store's directory.
         kind: 'segments', 'matches', 'rejects', 'relations', 'runs', 'pairs', 'summaries',
             'aggregates' or 'stems'.
+        mark: What the name begins with, of `new_mark`, so that all files of one batch can be found.
     """
     assert kind in _DIRECTORIES, kind
-    return Path(directory) / kind / f"{uuid.uuid4().hex}.arrow"
+    return Path(directory) / kind / f"{mark}{uuid.uuid4().hex[len(mark) :]}.arrow"
+
+
+def new_mark() -> str:
+    """Make a mark that the files of one batch have in common, and no others."""
+    return uuid.uuid4().hex[:16]
+
+
+def remove_marked(directory: str | Path, marks: Iterable[str]) -> None:
+    """Remove the files of batches that failed, finished or not."""
+    starts = tuple(f"{dot}{mark}" for mark in marks for dot in ("", "."))
+    for kind in ("segments", "matches", "rejects"):
+        with os.scandir(Path(directory) / kind) as entries:
+            left = [entry.path for entry in entries if entry.name.startswith(starts)]
+        for path in left:
+            Path(path).unlink(missing_ok=True)
 
 
 class Store:

@@ -1,7 +1,7 @@
 """What a reader sees: one immutable Version of the store after each epoch.
 
 A Version is a value. A commit makes the next Version, which shares everything the epoch did not
-touch (`commit/next_version.py`). So holding a Version costs nothing and reading it needs no lock. A
+touch (`epoch/next_version.py`). So holding a Version costs nothing and reading it needs no lock. A
 reader that opens a Version's files must pin it (`EpochLog.pin`), or `EpochLog.collect` may remove
 the files.
 

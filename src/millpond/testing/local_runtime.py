@@ -20,7 +20,7 @@ from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.batch_tasks import BuiltSegment, Chunk, build
-from millpond.runtime.protocol import INBOX, Done, Job, Pipeline
+from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, abandoned_if_failed
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
@@ -98,7 +98,8 @@ class LocalRuntime:
         for task in reversed(range(self._partitions)):
             part = rows.slice(task * share, share)
             if part.num_rows:
-                built += build([Chunk(stream.id, (*at, task), part)], plan)
+                with abandoned_if_failed(self._pipeline, plan):
+                    built += build([Chunk(stream.id, (*at, task), part)], plan)
         self._pipeline.commit(source, batch_id, plan, built)
         self._pipeline.release(plan)
 
@@ -116,7 +117,8 @@ class LocalRuntime:
                     key = (pushed.number,)
                     yield Chunk(pushed.stream_id, key, pushed.table, pushed.arrived_at)
 
-            built = list(build(chunks(), plan))
+            with abandoned_if_failed(self._pipeline, plan):
+                built = list(build(chunks(), plan))
             self._pipeline.commit(INBOX, 0, plan, built, numbers)
             self._pipeline.release(plan)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import Leading, StemSnapshot
+from millpond.engine.matching.query_stem import Leading, snapshot_queries
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
@@ -205,8 +205,8 @@ def test_matches_are_what_duckdb_selects(table: pa.Table, predicates: list[str])
         (slot, factorize(sqlglot.parse_one(text, read="duckdb"), SCHEMA))
         for slot, text in enumerate(predicates)
     ]
-    matches = match(table, StemSnapshot.of(queries, SCHEMA), EVALUATOR)
-    led = match(table, StemSnapshot.of(queries, SCHEMA, ALL_LED), EVALUATOR)
+    matches = match(table, snapshot_queries(queries, SCHEMA), EVALUATOR)
+    led = match(table, snapshot_queries(queries, SCHEMA, ALL_LED), EVALUATOR)
     assert led.to_table().sort_by("slot").equals(matches.to_table().sort_by("slot"))
     assert led.failed == matches.failed
     reader = matches.reader()
@@ -226,6 +226,6 @@ def test_a_predicate_that_guards_a_part_of_itself_is_taken_as_where_takes_it() -
     arrow = SCHEMA.to_arrow()
     table = pa.table({f.name: pa.array(values.get(f.name, [None] * 3), f.type) for f in arrow})
     factors = factorize(sqlglot.parse_one(text, read="duckdb"), SCHEMA)
-    matches = match(table, StemSnapshot.of([(0, factors)], SCHEMA), EVALUATOR)
+    matches = match(table, snapshot_queries([(0, factors)], SCHEMA), EVALUATOR)
     assert not matches.failed
     assert matches.reader().rows(0, 0, 3).tolist() == expected(table, text) == [0]

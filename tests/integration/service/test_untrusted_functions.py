@@ -20,7 +20,7 @@ from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.state.check_and_repair.check import check_store
 from millpond.state.check_and_repair.repair import repair_store
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.store import Store
 from millpond.testing.local_runtime import LocalRuntime
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
+
+from millpond.api import encode
 
 LATE = "SELECT carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY delay"
 
@@ -327,3 +331,18 @@ def test_parameters(http):
     error_of(http.post("/v1/queries", json={"cql": cql}), 400, "CQL-102")
     missing = {"cql": cql, "params": {"least": 60}}
     assert "$not" in error_of(http.post("/v1/queries", json=missing), 400, "CQL-102")["message"]
+
+
+def test_an_answer_as_a_parquet_file(http):
+    http.post("/v1/queries", json={"cql": "SELECT ts, delay FROM flights", "name": "q"})
+    text = "SELECT ts, delay FROM flights"
+    headers = {"Accept": encode.PARQUET}
+    asked = http.post("/v1/statements", json={"text": text}, headers=headers)
+    for answer in (http.get("/v1/queries/q/result", headers=headers), asked):
+        assert answer.headers["content-type"] == encode.PARQUET
+        table = parquet.read_table(io.BytesIO(answer.content))
+        assert (table.column_names, len(table)) == (["ts", "delay"], 3)
+        assert json.loads(table.schema.metadata[encode.ANSWER_KEY])["exact"] is True
+    odd = {"text": "SELECT INTERVAL '1 month' AS i FROM flights LIMIT 1"}
+    refused = http.post("/v1/statements", json=odd, headers=headers)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (406, "SERVE-709")

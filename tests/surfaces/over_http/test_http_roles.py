@@ -103,6 +103,9 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
         "admin",
     ),
     "POST /v1/statements": ({"json": {"text": "SHOW STREAMS"}}, NONE, "reader"),
+    "POST /v1/parse": ({"json": {"text": "SHOW STREAMS"}}, NONE, "reader"),
+    "GET /v1/language": ({}, NONE, "reader"),
+    "GET /v1/caller": ({}, NONE, "reader"),
     "POST /v1/queries": ({"json": {"cql": "SELECT ts FROM @"}}, STREAM, "writer"),
     "GET /v1/queries": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "PATCH /v1/queries": (

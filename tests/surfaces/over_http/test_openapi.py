@@ -26,7 +26,8 @@ from schemathesis.specs.openapi.checks import (
 
 from millpond.api.access import Access
 from millpond.api.app import create_app
-from millpond.catalog.options import Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import list_options
 from millpond.service.pond import Pond
 
 #: What answers without a token.
@@ -167,6 +168,7 @@ def test_every_call_but_liveness_needs_the_token(pond: Pond) -> None:
 def test_every_body_refuses_unknown_fields(app: FastAPI, http: httpx.Client) -> None:
     bodies = {
         "/v1/statements": {"text": "SHOW STREAMS", "dry_run": True},
+        "/v1/parse": {"text": "SHOW STREAMS", "dry_run": True},
         "/v1/queries": {"cql": QUERY, "dry_run": True},
         "/v1/queries/{query}": {"dry_run": True},
         "/v1/streams/{stream}": {"dry_run": True},

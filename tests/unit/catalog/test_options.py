@@ -13,7 +13,9 @@ from typer.main import get_command
 
 import millpond
 from millpond.api.client_limits import ClientLimits
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog import options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.cli.main import app
 from millpond.engine.eddy.routing import POLICIES
 from millpond.errors import MillpondError
@@ -252,3 +254,8 @@ def test_what_is_no_setting() -> None:
     assert "routing" in (caught.value.hint or "")
     with pytest.raises(MillpondError, match='no query option "routing"'):
         check_options({"routing": "ticket"})
+
+
+def test_an_option_has_one_entry() -> None:
+    names = [option.name for option in options._EVERY]
+    assert len(names) == len(set(names)) == len(OPTIONS)

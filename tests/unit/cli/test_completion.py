@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from millpond.cli.completion import KEYWORDS
+from millpond.cql.parse.keywords import KEYWORDS
 
 STATEMENTS = Path(__file__).parents[3] / "docs" / "spec" / "statements.md"
 

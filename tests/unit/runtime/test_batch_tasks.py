@@ -11,9 +11,10 @@ import pytest
 from sqlglot import parse_one
 
 from millpond.engine.admission.admit import Admission, admit
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import factorize
+from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import batch_tasks
@@ -29,6 +30,7 @@ from millpond.runtime.maintenance_tasks import (
 from millpond.service.ingest.sequencer import number_runs
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.store import remove_marked
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("v", "INTEGER"), Field("s", "VARCHAR")))
@@ -57,7 +59,7 @@ def stem(store: Path, *predicates: str) -> str:
         (n, factorize(parse_one(p, read="duckdb"), SCHEMA)) for n, p in enumerate(predicates)
     ]
     path = store / "stems" / "snapshot"
-    StemSnapshot.of(queries, SCHEMA).save(path)
+    snapshot_queries(queries, SCHEMA).save(path)
     return str(path)
 
 
@@ -257,3 +259,41 @@ def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> 
             assert reader.rows(slot, 0, 200).tolist() == expected
     torn = (*parts, ("matches/missing.arrow", "0"))
     assert fold(FoldJob(str(store), 7, torn, (0,))) is None
+
+
+def plan_of(store: Path) -> BatchPlan:
+    stream = StreamPlan(7, SCHEMA, "ts", BEGINNING, 0, None, 0, 0, file_growth=1_000)
+    return BatchPlan(str(store), {7: stream})
+
+
+def test_a_file_becomes_no_more_rows_than_it_may(store: Path) -> None:
+    stream = plan_of(store).streams[7]
+    assert stream.most_of(10) == 2_000
+    assert stream.most_of(10, parts=4) == 500
+    few, many = rows(*[(n, n) for n in range(20)]), rows(*[(n, n) for n in range(100)])
+    for pieces, expected in (([few], True), ([many], False), ([few] * 5, False)):
+        chunks = [Chunk(7, ("file:/in/a.csv", n), t, most=2_000) for n, t in enumerate(pieces)]
+        if expected:
+            assert len(list(build(chunks, plan_of(store)))) == 1
+            continue
+        with pytest.raises(MillpondError, match="DATA-502") as raised:
+            list(build(chunks, plan_of(store)))
+        assert 'the file "/in/a.csv" stands for too many rows' in str(raised.value)
+    each = [Chunk(7, (f"file:/in/{n}.csv", 0), few, most=2_000) for n in range(4)]
+    assert len(list(build(each, plan_of(store)))) == 1
+
+
+def test_the_files_of_a_batch_that_failed_are_found_by_their_mark(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_tasks, "_SEGMENT_ROWS", 10)
+    failed, kept = plan_of(store), plan_of(store)
+    chunk = Chunk(7, ("a", 0), rows(*[(n, n) for n in range(20)]))
+    list(build([chunk], kept))
+    list(build([chunk], failed))
+    (store / "segments" / f".{failed.mark}{'0' * 16}.arrow.tmp").write_bytes(b"torn")
+    before = len(list((store / "segments").iterdir()))
+    remove_marked(store, [failed.mark])
+    left = list((store / "segments").iterdir())
+    assert 0 < len(left) < before
+    assert all(file.name.startswith(kept.mark) for file in left)

@@ -19,8 +19,8 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.schema import Field, Schema
 from millpond.state import fail_points
 from millpond.state.arrow_file import open_arrow, write_arrow
-from millpond.state.commit.epoch_change import EpochChange, new_segment_id
 from millpond.state.database import database
+from millpond.state.epoch.epoch_change import EpochChange, new_segment_id
 from millpond.state.inbox.push_file import read_push
 from millpond.state.store import Store, new_path
 from millpond.state.version import LeafRef, MatchRef, SegmentRef, SlotRef, StreamClock

@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import LeafRef, MatchRef, SlotRef, StreamClock
 

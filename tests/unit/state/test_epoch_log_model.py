@@ -18,8 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.model.schema import Field, Schema
-from millpond.state.commit.epoch_change import EpochChange, new_segment_id
 from millpond.state.database import database
+from millpond.state.epoch.epoch_change import EpochChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import (
     LeafRef,

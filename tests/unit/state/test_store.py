@@ -7,7 +7,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.state.arrow_file import open_arrow, write_arrow
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.store import Store, lock_store, new_path
 from millpond.state.version import MatchRef
 

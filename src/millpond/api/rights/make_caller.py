@@ -10,7 +10,11 @@ from millpond.catalog.options import OPTIONS
 
 
 def make_caller(id: str, owner: str, role: str, streams: list[str], **quotas: Any) -> Caller:
-    """A caller by words as people write them. Raises ValueError with what is wrong."""
+    """Make a caller from the words of a token file or the command line.
+
+    Raises:
+        ValueError: what is wrong with them.
+    """
     words = {r.word: r for r in Role}
     if role not in words:
         raise ValueError(f'There is no role "{role}". There are: {", ".join(words)}')

@@ -28,7 +28,7 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.queries.options import check_options
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
@@ -230,7 +230,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/queries/{query}/result",
         response_class=Response,
         responses=describe_answer(
-            shapes.Answer, encode.NDJSON, encode.ARROW, headers=ANSWER_HEADERS
+            shapes.Answer, encode.NDJSON, *encode.FILES, headers=ANSWER_HEADERS
         )
         | describe_errors(404, 406, *BINDS),
     )
@@ -255,7 +255,7 @@ def router(pond: ServedPond) -> APIRouter:
         With a budget, the answer is its most promising part.
         """
         limit_seconds(max_seconds)
-        form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
+        form = choose_form(accept, [encode.JSON, encode.NDJSON, *encode.FILES])
         instant = None if at is None else _instant(at)
         return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
 

@@ -19,7 +19,7 @@ from millpond.engine.eddy.eddy import Eddy
 from millpond.engine.eddy.routing import Policy
 from millpond.engine.eddy.routing.fixed import FixedPolicy
 from millpond.engine.joins.arrangement import SortedRun, build
-from millpond.engine.joins.data_stem import DataSteM, QuerySets, StemPart
+from millpond.engine.joins.join_stem import JoinSteM, QuerySets, StemPart
 from millpond.engine.joins.keys import CodedColumn, Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, ProbeStep
 from millpond.engine.joins.probe import GREATEST, LEAST, Stretches, expand, probe
@@ -95,7 +95,7 @@ class SteMProbe:
 
     plan: JoinPlan
     leaf: int
-    stems: Sequence[DataSteM]
+    stems: Sequence[JoinSteM]
     budget: PairLimit
     reach: Reach | None = None
     predicates: int = 1
@@ -269,7 +269,7 @@ def add_saturating(numbers: Numbers, shift: int) -> Numbers:
 
 def join_slices(
     plan: JoinPlan,
-    stems: Sequence[DataSteM],
+    stems: Sequence[JoinSteM],
     most: int,
     policy: Policy | None = None,
 ) -> dict[int, Numbers]:

@@ -40,7 +40,6 @@ from millpond.engine.matching.match_kernels import (
     sort_pairs,
 )
 from millpond.engine.matching.other_factors import OtherFactors, Rows
-from millpond.engine.matching.query_stem import StemSnapshot
 from millpond.engine.matching.results_structure import (
     ALL,
     DENSE,
@@ -55,6 +54,7 @@ from millpond.engine.matching.results_structure import (
     list_bytes,
     piece,
 )
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.region_codes import CodableColumn
 from millpond.engine.values.value_sets import domain_of

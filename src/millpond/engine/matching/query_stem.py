@@ -2,13 +2,12 @@
 
 PSoup (VLDB 2002, section 3.1) stores queries as data: a new element probes the Query SteM as a
 new query probes the Data SteM. The driver holds the mutable `QuerySteM`; tasks see a
-`StemSnapshot`. A snapshot is immutable, made of blocks of 512 queries of which only the changed
-ones are rebuilt, and of indexes of led queries. It is saved one file a block or index under the
-name of its content, so that a worker maps only changed ones again.
+`StemSnapshot`, of blocks of 512 queries and indexes of led ones, of which only the changed ones are
+built anew.
 
-New queries go to blocks. When some thousands came, those that one factor leads to become an index
-together, and an index is merged with the one before it unless that is four times as large: so a
-million queries are in a handful of indexes, and each is laid out a few times.
+New queries go to blocks. Once there are some thousands of them, all that one factor leads to become
+an index together. An index is merged with the one before it unless the one before is four times as
+large. So a million queries are in a handful of indexes, and each query is laid out a few times.
 
 INV-STEM-1: a slot is in one block or index, or in `loose`, or matches nothing.
 INV-STEM-2: a block's bit of a slot that was removed is clear in every later snapshot, and its
@@ -17,33 +16,23 @@ place in an index is among those gone.
 
 from __future__ import annotations
 
-import os
-import pickle
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from millpond.engine.matching.grouped_filter import BLOCK, MOST_REGIONS, Block, build_block
+from millpond.engine.matching.grouped_filter import BLOCK, build_block
 from millpond.engine.matching.led_queries import LedQueries, choose_leads, lead
 from millpond.engine.matching.predicate_columns import PredicateColumns, gather, merge
+from millpond.engine.matching.stem_drafts import BlockDraft, LedIndex
+from millpond.engine.matching.stem_snapshot import StemSnapshot, mapped_blocks, mapped_indexes
 from millpond.engine.predicates.factors import Factors, pack_bare
-from millpond.model.owner_only import write_owner_only
 from millpond.model.schema import Schema
 
-T = TypeVar("T")
-
-#: A block with fewer queries than this share of its room is merged with others.
-_SPARSE = 4
 #: An index is merged with the one before it unless that has so many times its queries.
 _MERGE_BELOW = 4
-_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -64,207 +53,6 @@ class Leading:
 LEADING = Leading()
 
 
-@dataclass(frozen=True, eq=False)
-class StemSnapshot:
-    """The standing queries of a stream at one moment.
-
-    Attributes:
-        schema: The stream's columns.
-        blocks: The grouped filters.
-        others: Slot to the DuckDB expressions that must hold too, in order. A slot that is in no
-            block is decided by these alone; with none, it matches every element.
-        loose: The slots that are in no block and can match.
-        never: The slots that match nothing.
-        upto: One more than the greatest slot ever added.
-        led: The indexes of led queries.
-        gone: For each index the places of queries that were removed since, ascending.
-    """
-
-    schema: Schema
-    blocks: tuple[Block, ...] = ()
-    others: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    loose: tuple[int, ...] = ()
-    never: tuple[int, ...] = ()
-    upto: int = 0
-    led: tuple[LedQueries, ...] = ()
-    gone: tuple[npt.NDArray[np.int64], ...] = ()
-
-    @cached_property
-    def slots(self) -> npt.NDArray[np.int64]:
-        """Every slot, ascending, including those that match nothing."""
-        parts = [block.slots[block.slots >= 0] for block in self.blocks]
-        for led, gone in zip(self.led, self.gone, strict=True):
-            parts.append(np.delete(led.columns.slots, gone))
-        parts.append(np.array([*self.loose, *self.never], np.int64))
-        return np.sort(np.concatenate(parts))
-
-    @staticmethod
-    def of(
-        queries: Iterable[tuple[int, Factors]], schema: Schema, leading: Leading = LEADING
-    ) -> StemSnapshot:
-        """Make a snapshot of just these queries, for matching them against kept elements."""
-        stem = QuerySteM(schema, leading)
-        for slot, factors in queries:
-            stem.add(slot, factors)
-        return stem.snapshot()
-
-    def save(self, path: Path | str) -> list[Path]:
-        """Write the snapshot to `path`, and its blocks and indexes beside it unless they are there.
-
-        Returns:
-            Every file the snapshot consists of. Snapshots that contain a block share its file; the
-            caller deletes a file that no snapshot it still wants names.
-        """
-        path = Path(path)
-        blocks = [block.save(path.parent) for block in self.blocks]
-        led = [index.save(path.parent) for index in self.led]
-        content = {
-            "schema": self.schema,
-            "blocks": blocks,
-            "led": led,
-            "gone": self.gone,
-            "others": dict(self.others),
-            "loose": self.loose,
-            "never": self.never,
-            "upto": self.upto,
-        }
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        write_owner_only(partial, pickle.dumps(content, protocol=5))
-        os.replace(partial, path)
-        return [path, *(path.parent / name for name in (*blocks, *led))]
-
-    @staticmethod
-    def load(path: Path | str) -> StemSnapshot:
-        """Map a saved snapshot; blocks and indexes this process has mapped are used again.
-
-        Raises:
-            OSError: a file is missing.
-            ValueError: a file is not what it should be.
-        """
-        path = Path(path)
-        content = pickle.loads(path.read_bytes())
-        blocks = tuple(_mapped_blocks.get(path.parent / name) for name in content.pop("blocks"))
-        led = tuple(_mapped_indexes.get(path.parent / name) for name in content.pop("led"))
-        return StemSnapshot(blocks=blocks, led=led, **content)
-
-
-class _Mapped(Generic[T]):
-    """The files this process has mapped, the least recently used dropped first."""
-
-    def __init__(self, load: Callable[[Path], T], most: int) -> None:
-        self._load = load
-        self._most = most
-        self._lock = threading.Lock()
-        self._held: OrderedDict[Path, T] = OrderedDict()
-
-    def get(self, path: Path) -> T:
-        with self._lock:
-            held = self._held.get(path)
-            if held is not None:
-                self._held.move_to_end(path)
-                return held
-        held = self._load(path)
-        with self._lock:
-            self._held[path] = held
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
-        return held
-
-
-_mapped_blocks = _Mapped(Block.load, 4096)
-_mapped_indexes = _Mapped(LedQueries.load, 64)
-
-
-def _free_slots() -> npt.NDArray[np.int64]:
-    return np.full(BLOCK, -1, np.int64)
-
-
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """The mutable side of a block: its slots, and the block as last built."""
-
-    slots: npt.NDArray[np.int64] = field(default_factory=_free_slots)  # by position, -1 if free
-    packed: list[bytes] = field(default_factory=lambda: [b""] * BLOCK)  # factors, by position
-    size: int = 0
-    cuts: dict[str, int] = field(default_factory=dict)  # attribute -> cuts, at most
-    built: Block | None = None
-
-    def take(self, slot: int, packed: bytes) -> int:
-        """Give the slot the first free position."""
-        position = int(self.slots.argmin())
-        self.slots[position] = slot
-        self.packed[position] = packed
-        self.size += 1
-        self.built = None
-        return position
-
-    def leave(self, position: int) -> bytes:
-        """Free the position; return the packed factors that were there."""
-        packed = self.packed[position]
-        self.slots[position] = -1
-        self.packed[position] = b""
-        self.size -= 1
-        self.built = None
-        return packed
-
-    def members(self) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (position, slot, packed factors) of each slot, by position."""
-        for position in np.flatnonzero(self.slots >= 0).tolist():
-            yield position, int(self.slots[position]), self.packed[position]
-
-    @property
-    def is_thin(self) -> bool:
-        """Whether most of the block's room is empty, both for queries and for cuts."""
-        return self.size * _SPARSE < BLOCK and all(
-            n * _SPARSE < MOST_REGIONS for n in self.cuts.values()
-        )
-
-    def has_room(self, cuts: Mapping[str, int]) -> bool:
-        return self.size < BLOCK and all(
-            self.cuts.get(a, 0) + n <= MOST_REGIONS for a, n in cuts.items()
-        )
-
-
-@dataclass(slots=True, eq=False)
-class _Index:
-    """The mutable side of an index: which of its queries were removed."""
-
-    led: LedQueries
-    removed: npt.NDArray[np.bool_]
-    gone: npt.NDArray[np.int64] = field(default_factory=lambda: _NONE)  # as of the last snapshot
-    size: int = 0
-
-    @staticmethod
-    def of(led: LedQueries) -> _Index:
-        return _Index(led, np.zeros(len(led), np.bool_), size=len(led))
-
-    def find(self, slot: int) -> int | None:
-        """Return a slot's place, if it is there and was not removed."""
-        slots = self.led.columns.slots
-        place = int(np.searchsorted(slots, slot))
-        is_there = place < len(slots) and slots[place] == slot and not self.removed[place]
-        return place if is_there else None
-
-    def remove(self, place: int) -> None:
-        self.removed[place] = True
-        self.size -= 1
-
-    def find_gone(self) -> npt.NDArray[np.int64]:
-        """List the places that were removed."""
-        if len(self.gone) + self.size != len(self.led):
-            self.gone = np.flatnonzero(self.removed)
-        return self.gone
-
-    @property
-    def is_thin(self) -> bool:
-        return self.size * 2 < len(self.led)
-
-    def live(self) -> PredicateColumns:
-        """Return the predicates of the queries that were not removed."""
-        columns = self.led.columns
-        return columns.select(np.flatnonzero(~self.removed)) if len(self.find_gone()) else columns
-
-
 class QuerySteM:
     """The standing queries of a stream, on the driver. Not for use by two threads at once.
 
@@ -282,11 +70,10 @@ class QuerySteM:
         self.upto = 0
         self._leading = leading
         self._new: dict[int, bytes] = {}  # slots added since the last snapshot, to packed factors
-        self._young: dict[
-            int, None
-        ] = {}  # slots in blocks of which it is open whether they are led
-        self._indexes: list[_Index] = []
-        self._drafts: dict[int, _Draft] = {}  # by number, ascending
+        #: Slots in blocks of which it is open whether they are led.
+        self._young: dict[int, None] = {}
+        self._indexes: list[LedIndex] = []
+        self._drafts: dict[int, BlockDraft] = {}  # by number, ascending
         self._next_draft = 0
         self._roomy: list[int] = []
         self._place: dict[int, int] = {}  # slot -> number of its draft * BLOCK + position
@@ -345,7 +132,7 @@ class QuerySteM:
             for slot in rest.tolist():
                 self._place_in_block(slot, self._new[slot])
             if led is not None:
-                self._indexes.append(_Index.of(led))
+                self._indexes.append(LedIndex.of(led))
         self._new.clear()
         self._merge_indexes()
 
@@ -375,7 +162,7 @@ class QuerySteM:
             else:
                 return
             led, rest = self._divide(merged)
-            self._indexes = before if led is None else [*before, _Index.of(led)]
+            self._indexes = before if led is None else [*before, LedIndex.of(led)]
             for place in np.searchsorted(merged.slots, rest).tolist():
                 slot = int(merged.slots[place])
                 packed = pack_bare(merged.bare(place, self._others.get(slot, ())))
@@ -390,7 +177,7 @@ class QuerySteM:
         if number is None:
             number = self._next_draft
             self._next_draft += 1
-            self._drafts[number] = _Draft()
+            self._drafts[number] = BlockDraft()
             self._roomy.append(number)
         draft = self._drafts[number]
         self._place[slot] = number * BLOCK + draft.take(slot, packed)
@@ -477,10 +264,10 @@ class QuerySteM:
                 draft.built is not None
                 and (path := directory / f"{draft.built.digest}.block").exists()
             ):
-                draft.built = _mapped_blocks.get(path)
+                draft.built = mapped_blocks.get(path)
         for index in self._indexes:
             if not index.led.mapped and (path := directory / index.led.name).exists():
-                index.led = _mapped_indexes.get(path)
+                index.led = mapped_indexes.get(path)
         self._snapshot = None
 
     def expressions(self) -> set[str]:
@@ -507,6 +294,16 @@ class QuerySteM:
             + len(self._never)
         )
         return tables + places + texts + 100 * known
+
+
+def snapshot_queries(
+    queries: Iterable[tuple[int, Factors]], schema: Schema, leading: Leading = LEADING
+) -> StemSnapshot:
+    """Make a snapshot of just these queries, for matching them against kept elements."""
+    stem = QuerySteM(schema, leading)
+    for slot, factors in queries:
+        stem.add(slot, factors)
+    return stem.snapshot()
 
 
 def _cut_counts(factors: Factors) -> dict[str, int]:

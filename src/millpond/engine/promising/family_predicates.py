@@ -1,4 +1,4 @@
-"""Which elements match the predicates of which queries, of many queries at once (section 4.2)."""
+"""Matches elements with the predicates of many queries at once (section 4.2)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -30,7 +30,7 @@ class FamilyPredicates:
         self, every: Sequence[Factors | None], schema: Schema, failures: dict[int, MillpondError]
     ) -> None:
         given = [(number, factors) for number, factors in enumerate(every) if factors is not None]
-        self._snapshot = StemSnapshot.of(given, schema)
+        self._snapshot = snapshot_queries(given, schema)
         self._everything: Flags = np.array([factors is None for factors in every])
         self.failures = failures
 

@@ -89,7 +89,7 @@ def stream_node(
     return choose_columns(node, [places[name.lower()] for name in shown], shown)
 
 
-def versions_node(
+def plan_versions(
     leaf: RelationLeaf, definition: RelationDef, streams: Sequence[StreamLeaf]
 ) -> Node:
     """Plan a non-retroactive relation: the row versions that elements of `streams` may still join.

@@ -25,7 +25,7 @@ from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.source import LOG, SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.compiler import Compiler
-from millpond.planner.dataflow.leaves import relation_node, stream_node, versions_node
+from millpond.planner.dataflow.leaves import plan_versions, relation_node, stream_node
 from millpond.planner.optimize.cost import NodeEstimate, PlanStatistics, estimate_nodes, sum_cost
 from millpond.planner.optimize.rules import RULES, Rule
 from millpond.planner.optimize.statistics import GuessedStatistics
@@ -84,7 +84,7 @@ class Plan:
         """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
         return self._needs("stream")
 
-    @property
+    @cached_property
     def relations(self) -> dict[str, tuple[str, ...]]:
         """For each relation, the columns its feed must have beside `__at` and `__sign`."""
         return self._needs("relation")
@@ -363,7 +363,7 @@ def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node
         declared = catalog.find(relation.relation)
         assert isinstance(declared, RelationDef)
         leaves[relation.table] = (
-            versions_node(relation, declared, bound.streams)
+            plan_versions(relation, declared, bound.streams)
             if relation.hidden
             else relation_node(relation, declared)
         )

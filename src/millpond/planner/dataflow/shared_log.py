@@ -25,7 +25,7 @@ from millpond.planner.optimize.strategies import apply_strategy
 
 
 @dataclass(frozen=True)
-class Shape:
+class QueryShape:
     """What queries have in common that differ in their predicates alone.
 
     Attributes:
@@ -43,7 +43,7 @@ class Shape:
     to_stream: str | None
 
 
-def find_shape(bound: BoundQuery) -> Shape | None:
+def find_shape(bound: BoundQuery) -> QueryShape | None:
     """Find the shape by which a query may share a log; None if it may share none."""
     if bound.projection is None or len(bound.streams) != 1 or bound.relations:
         return None
@@ -53,7 +53,7 @@ def find_shape(bound: BoundQuery) -> Shape | None:
         return None
     if bound.to_stream == "rstream":
         return None
-    return Shape(leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
+    return QueryShape(leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
 
 
 def plan_shared_log(bound: BoundQuery, stream: StreamDef, strategy: str) -> Plan:

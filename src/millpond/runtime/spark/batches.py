@@ -15,13 +15,13 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from millpond.engine.scalars.user_functions import Usage, functions
-from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
 from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
 from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
-from millpond.runtime.spark.parquet import row_groups, sizes
-from millpond.runtime.spark.sources import BLOCK, FILE
+from millpond.runtime.spark.parquet import length, row_groups, sizes
+from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
 from millpond.state.inbox.push_file import number_of, read_push, visible_path
 
 _RESULT = "built binary"
@@ -53,7 +53,7 @@ def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
         shares = deal_row_groups(large, session.sparkContext.defaultParallelism)
         rows = [(json.dumps(share),) for share in shares]
         dealt_out = session.createDataFrame(rows, "share string")
-        built += _collect(dealt_out, _from_shares(plan, stream_id))[0]
+        built += _collect(dealt_out, _from_shares(plan, stream_id, len(shares)))[0]
     return built
 
 
@@ -154,7 +154,7 @@ def _from_rows(
                 if FILE not in table.column_names:
                     yield Chunk(stream_id, (partition,), table)
                     continue
-                yield from _splits(table, stream_id)
+                yield from _splits(table, plan.streams[stream_id])
 
         yield from _build(chunks(), plan)
 
@@ -179,8 +179,9 @@ def _from_files(
                     if len(counts) > 1 and sum(counts) > limit:
                         large.append((uri, counts))
                         continue
+                    most = plan.streams[stream_id].most_of(length(uri))
                     for group, rows in row_groups(uri, wanted, range(len(counts))):
-                        yield Chunk(stream_id, (uri, group), rows)
+                        yield Chunk(stream_id, (uri, group), rows, most=most)
 
         large: list[Large] = []
         yield from _build(chunks(), plan)
@@ -191,7 +192,7 @@ def _from_files(
 
 
 def _from_shares(
-    plan: BatchPlan, stream_id: int
+    plan: BatchPlan, stream_id: int, parts: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     wanted = {f.name.lower() for f in plan.streams[stream_id].schema.given}
 
@@ -201,8 +202,9 @@ def _from_shares(
                 for share in batch.column("share").to_pylist():
                     for uri, groups in itertools.groupby(json.loads(share), lambda item: item[0]):
                         numbers = [number for _, number in groups]
+                        most = plan.streams[stream_id].most_of(length(uri), parts)
                         for group, rows in row_groups(uri, wanted, numbers):
-                            yield Chunk(stream_id, (uri, group), rows)
+                            yield Chunk(stream_id, (uri, group), rows, most=most)
 
         yield from _build(chunks(), plan)
 
@@ -231,18 +233,19 @@ def _from_ranges(
     return task
 
 
-def _splits(table: pa.Table, stream_id: int) -> Iterator[Chunk]:
+def _splits(table: pa.Table, plan: StreamPlan) -> Iterator[Chunk]:
     """Separate a batch's rows by split: a task may read pieces of several files.
 
     The key of a split is its file's path and its offset in the file.
     """
-    rows = table.drop_columns([FILE, BLOCK])
+    rows = table.drop_columns([FILE, BLOCK, LENGTH])
     files = pc.run_end_encode(table[FILE].combine_chunks())
     blocks = pc.run_end_encode(table[BLOCK].combine_chunks())
     edges = sorted({0, *files.run_ends.to_pylist(), *blocks.run_ends.to_pylist()})
     for start, end in itertools.pairwise(edges):
         key = (table[FILE][start].as_py(), table[BLOCK][start].as_py())
-        yield Chunk(stream_id, key, rows.slice(start, end - start))
+        most = plan.most_of(table[LENGTH][start].as_py())
+        yield Chunk(plan.stream_id, key, rows.slice(start, end - start), most=most)
 
 
 def _from_pushes(

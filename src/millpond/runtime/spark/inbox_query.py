@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millpond.runtime.protocol import INBOX, Pipeline
+from millpond.runtime.protocol import INBOX, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_inbox
 
@@ -87,7 +87,8 @@ class InboxQuery:
             is_little = sum(waiting.values()) < _ROWS_A_TASK
             once = frame.distinct() if self._listed_often else frame
             packed = once.coalesce(1 if is_little else several)
-            built, numbers = build_inbox(packed, plan, frozenset(waiting))
+            with abandoned_if_failed(pipeline, plan):
+                built, numbers = build_inbox(packed, plan, frozenset(waiting))
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:

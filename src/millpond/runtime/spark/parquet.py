@@ -53,6 +53,13 @@ def _check_size(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: i
         )
 
 
+def length(uri: str) -> int:
+    """Look how many bytes a file has."""
+    path = local_path(uri)
+    assert path is not None
+    return path.stat().st_size
+
+
 def sizes(uri: str) -> tuple[int, ...]:
     """Read how many rows each row group of a file has."""
     with _open(uri) as file:

@@ -27,7 +27,7 @@ from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.runtime.kafka.options import kafka_options
-from millpond.runtime.protocol import Done, Job, Pipeline
+from millpond.runtime.protocol import Done, Job, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import (
     InWorker,
@@ -150,7 +150,7 @@ class SparkRuntime:
             with self._machine.using():
                 spark = self.spark
                 self._is_warm.wait(_WARM_SECONDS)
-                _within_seconds(_PROBE_SECONDS, lambda: sources.probe(spark, definition))
+                _within_seconds(_PROBE_SECONDS, lambda: sources.look_first(spark, definition))
         except TimeoutError as error:
             raise MillpondError(
                 "DATA-502",
@@ -310,7 +310,8 @@ class SparkRuntime:
             try:
                 if checkpoint is not None:
                     checkpoint.note_batch(batch_id)
-                built, partitions = build_batch(frame, plan, stream.id)
+                with self._supervisor.reading(stream.id), abandoned_if_failed(pipeline, plan):
+                    built, partitions = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built, (), partitions)
             except Exception as error:
                 # Spark reports an error as text inside text; this keeps the original.

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from millpond.model.owner_only import open_owner_only, write_owner_only
 from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
+from millpond.state.disk_floor import DISK_FLOOR
 
 #: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
 #: longer one Spark refuses every job.
@@ -73,6 +74,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         "spark.local.dir": str(directory),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
         # Otherwise a batch waits for a backfill's tasks.
         "spark.scheduler.mode": "FAIR",
         # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
@@ -87,6 +89,7 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
         "spark.python.daemon.module": "millpond.runtime.spark.daemon",
         f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
+        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
         # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
         "spark.python.unix.domain.socket.enabled": "true",
         # With it workers of streaming queries and of other tasks could not be the same ones.

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.admission.cast_rows import CORRUPT
+from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
@@ -27,6 +27,7 @@ from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.kafka_source import check_topics
+from millpond.runtime.spark.long_lines import MOST_LINE, check_lines
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
 from millpond.state.outside_files import check_ordinary, check_within
 
@@ -58,8 +59,8 @@ _STATE = re.compile(r"SQLSTATE: \w{5}")
 #: What Spark writes before the reason why a streaming query failed.
 _FAILED = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
 
-#: Columns of a file source's rows: which file, and where the split in it starts.
-FILE, BLOCK = "__file", "__block"
+#: Columns of a file source's rows: which file, where the split in it starts, how long the file is.
+FILE, BLOCK, LENGTH = "__file", "__block", "__length"
 
 
 def check_source(definition: StreamDef | RelationDef) -> None:
@@ -98,7 +99,7 @@ def find_absence(definition: StreamDef | RelationDef) -> MillpondError | None:
     )
 
 
-def probe(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
+def look_first(spark: SparkSession, definition: StreamDef | RelationDef) -> None:
     """Look at a source for the first time, as far as it has files yet.
 
     Raises:
@@ -168,6 +169,9 @@ def files_frame(
     declared = [f.name for f in definition.schema.given]
     filled = fill_in_secrets(source.options)
     options = {k: v for k, v in filled.items() if k not in ("path", "pathglobfilter")}
+    if source.format in (*_TEXT_FORMATS, "text"):
+        for path in paths:
+            check_lines(path, options)
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
         names = [literal_glob(path) for path in paths]
@@ -197,7 +201,7 @@ def relation_frame(spark: SparkSession, relation: RelationDef) -> DataFrame:
     if frame is None:
         schema, _ = _as_text([f.name for f in relation.schema.given], {})
         return spark.createDataFrame([], schema).coalesce(1)
-    return frame.drop(FILE, BLOCK).coalesce(1)
+    return frame.drop(FILE, BLOCK, LENGTH).coalesce(1)
 
 
 def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, dict[str, str]]:
@@ -208,6 +212,8 @@ def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, d
     if given.get("encoding", given.get("charset", "")).lower().startswith(("utf-16", "utf-32")):
         # Spark looks for line ends in bytes, unless it reads a file as a whole.
         options.setdefault("multiline", "true")
+    if options.get("multiline", "").lower() == "true":
+        options.setdefault("maxcharspercolumn", str(MOST_LINE))
     return StructType(fields), options
 
 
@@ -217,6 +223,7 @@ def _with_origin(frame: DataFrame, declared: Sequence[str] | None = None) -> Dat
         *[F.col(quote(name)) for name in columns],
         F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
+        F.col("_metadata.file_size").alias(LENGTH),
     )
 
 

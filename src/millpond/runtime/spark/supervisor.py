@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -22,6 +23,9 @@ log = logging.getLogger("millpond.spark")
 
 _RETRY_SECONDS = (1, 2, 5, 15, 60)
 _LOOK_SECONDS = 0.25
+#: How long a source waits that was being read when Spark ended, by how often in a row that was. So
+#: a file that takes all memory does not end Spark so often that it is given up.
+_SUSPECT_SECONDS = (0, 0, 150, 300, 600)
 
 
 class SupervisedQuery:
@@ -35,6 +39,8 @@ class SupervisedQuery:
             that a directory has gone.
         worn: Whether to replace a running query by a new one.
         error: Why the query is stopped; None while it runs.
+        reading: Whether a batch is being read, or was when the query failed.
+        ends: How often in a row Spark ended while a batch was being read.
     """
 
     def __init__(
@@ -55,6 +61,8 @@ class SupervisedQuery:
         self.retry_at: float | None = None
         self.away = False
         self.error: Exception | None = None
+        self.reading = False
+        self.ends = 0
 
     def stop(self) -> None:
         """End the query; a batch on its way is finished or fails."""
@@ -72,6 +80,17 @@ def is_alive(query: StreamingQuery) -> bool:
     An error while Spark handles another error ends the thread, and Spark still calls it active.
     """
     return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
+
+
+def _suspect_error(ends: int, wait: float) -> MillpondError:
+    return MillpondError(
+        "DATA-502",
+        f"Spark ended {ends} times in a row while the source was read",
+        detail=f"It may have a file that takes more memory than there is. It is read again {wait:g}"
+        " seconds after Spark was started.",
+        hint="Take away the files that came last, or give Spark more memory "
+        "(MILLPOND_DRIVER_MEMORY).",
+    )
 
 
 class Supervisor:
@@ -126,20 +145,36 @@ class Supervisor:
                 kept.stop()
         self._pipeline.report_resumed(stream_id)
 
+    @contextmanager
+    def reading(self, stream_id: int) -> Iterator[None]:
+        """A batch of a stream is read in the block."""
+        kept = self._queries.get(stream_id)
+        if kept is not None:
+            kept.reading = True
+        yield
+        if kept is not None:  # if it failed, `pause` or the look at its query finds that
+            kept.reading, kept.ends = False, 0
+
     def pause(self, reason: MillpondError) -> None:
         """Spark has ended, and all its queries with it; `resume` starts them again."""
         self._paused = True
         with self._lock:
             for kept in self._queries.values():
                 kept.query, kept.retry_at = None, None
+                kept.ends += kept.reading
+                kept.reading = False
                 self._report_stopped(kept, reason)
 
     def resume(self) -> None:
-        """Start all queries again, on the Spark that runs now."""
+        """Start all queries again, on the Spark that runs now; suspects later."""
         with self._lock:
             self._paused = False
             for kept in self._queries.values():
                 kept.failures = 0
+                if wait := _SUSPECT_SECONDS[min(kept.ends, len(_SUSPECT_SECONDS) - 1)]:
+                    kept.failures, kept.retry_at = 1, time.monotonic() + wait
+                    self._report_stopped(kept, _suspect_error(kept.ends, wait))
+                    continue
                 try:
                     kept.query = kept.start()
                 except Exception as error:
@@ -218,6 +253,7 @@ class Supervisor:
         kept.away = absence is not None
 
     def _handle_failure(self, kept: SupervisedQuery, error: Exception) -> None:
+        kept.reading = False
         wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
         kept.failures += 1
         kept.retry_at = time.monotonic() + wait

@@ -1,4 +1,4 @@
-"""The answer cache: PSoup-C, the answer over the current window kept current.
+"""The answer cache: keeps answers at NOW up to date (PSoup-C).
 
 The answer of a query at NOW is a function of the query's inputs and of the instant. So the cache
 keeps an answer together with both, and gives it to a reader only if both are the same in the

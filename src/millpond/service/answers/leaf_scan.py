@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.invocation.window_slices import SegmentView
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.pairs import PairsReader
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.scalars.user_functions import function_failed_error, is_fault
@@ -219,8 +221,8 @@ class Files:
                 cache.popitem(last=False)
 
 
-class LeafView:
-    """`engine.window_slices.SegmentView` of one stored segment for one leaf."""
+class LeafView(SegmentView):
+    """`engine.invocation.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(
         self,
@@ -375,4 +377,4 @@ def find_matches(table: pa.Table, factors: Factors, schema: Schema) -> np.ndarra
 @lru_cache(maxsize=256)
 def _stem_of(factors: Factors, schema: Schema) -> StemSnapshot:
     """The one predicate as a Query SteM; making it takes longer than matching a few elements."""
-    return StemSnapshot.of([(0, factors)], schema)
+    return snapshot_queries([(0, factors)], schema)

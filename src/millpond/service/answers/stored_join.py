@@ -20,7 +20,6 @@ import pyarrow as pa
 from millpond.engine.eddy.eddy import Eddy
 from millpond.engine.eddy.routing.fixed import FixedPolicy
 from millpond.engine.joins.arrangement import SortedRun
-from millpond.engine.joins.data_stem import DataSteM, StemPart
 from millpond.engine.joins.join import (
     MORSEL,
     Composites,
@@ -30,6 +29,7 @@ from millpond.engine.joins.join import (
     TooManyPairs,
     sort_tuples,
 )
+from millpond.engine.joins.join_stem import JoinSteM, StemPart
 from millpond.engine.joins.keys import Mask, Numbers
 from millpond.engine.joins.pairs import PairsReader
 from millpond.engine.joins.plan import ArrangementKey, JoinPlan
@@ -299,14 +299,14 @@ class StoredJoin:
                 found.append(self._filter_wanted(leaves, tuples))
         return found
 
-    def _stem(self, leaf: _LeafRows) -> DataSteM:
+    def _stem(self, leaf: _LeafRows) -> JoinSteM:
         parts, offset = [], 0
         for view in leaf.views:
             stored = _Runs(self._files, self._version, view)
             is_old = view.epoch <= self._core.epoch
             parts.append(StemPart(view.table, offset, view.sequence, is_old, None, stored))
             offset += len(view.ts)
-        return DataSteM(parts)
+        return JoinSteM(parts)
 
     def _filter_wanted(self, leaves: Sequence[_LeafRows], tuples: Composites) -> list[Numbers]:
         """The places of the tuples all of whose constituents the query wants."""
@@ -368,4 +368,4 @@ class _Runs:
                 opened = [self._files.run(ref) for ref in runs.values()]
                 if None not in opened:
                     return [run for run in opened if run is not None]
-        return [self._view.get_run(key.text, lambda: part.arrange(key))]
+        return [self._view.get_run(key.text, lambda: part.build_run(key))]

@@ -12,7 +12,7 @@ from millpond.service.changes.advance_jobs import Runnable
 from millpond.service.changes.shared_logs import count_changes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
-from millpond.state.commit.epoch_change import EpochChange, new_segment_id
+from millpond.state.epoch.epoch_change import EpochChange, new_segment_id
 from millpond.state.version import WAITING, MatchRef, SegmentRef, StreamClock, Version
 
 #: Derivations that were advanced together, the job that did it, and what it gave.

@@ -15,8 +15,8 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.cql.parse.durations import parse_duration
-from millpond.cql.tree.constraints import Constraint
 from millpond.engine.dataflow.step import Scheduling
+from millpond.model.constraints import Constraint
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,

@@ -28,7 +28,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
 from millpond.planner.dataflow.shared_log import find_shape
-from millpond.runtime import advance_task as tasks
+from millpond.runtime import advance_task
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
@@ -38,13 +38,13 @@ from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.retry import Retries
-from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 from millpond.work import wait_for
@@ -324,13 +324,9 @@ class Advancer:
             if now is not None:
                 reading = replace(reading, now=now)
             with self._log.pin() as version:
-                looks: list[DerivationProgress] = []
-                for stream in self._derivations.list_streams(version):
-                    if self.stopping:
-                        return False
-                    look = self._schedule.inspect(version, reading, stream, stream.id in wanted)
-                    if look is not None:
-                        looks.append(look)
+                looks = self._schedule.inspect_all(version, reading, wanted, lambda: self.stopping)
+                if self.stopping:
+                    return False
                 due, moved = self._schedule.divide(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
@@ -368,7 +364,7 @@ class Advancer:
     def _advance(self, version: Version, due: list[Runnable]) -> bool:
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
-            done = self._runtime.run(tasks.advance, [job for _, job in groups])
+            done = self._runtime.run(advance_task.advance, [job for _, job in groups])
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:
             self.accounts.note(job, result)

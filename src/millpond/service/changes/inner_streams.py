@@ -28,7 +28,7 @@ from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 
@@ -51,8 +51,8 @@ class InnerStreams:
         #: Held while a stream is made and nobody reads it yet.
         self._lock = threading.RLock()
 
-    def make_for(self, bind: Callable[[], _T]) -> _T:
-        """Call what binds a query; make the streams that it misses, and call it again.
+    def make_for(self, attempt: Callable[[], _T]) -> _T:
+        """Call `attempt`, which binds a query; make the streams it misses, and call it again.
 
         Those that nothing registered reads are dropped afterwards.
 
@@ -60,20 +60,20 @@ class InnerStreams:
             MillpondError: what the call raises; what makes a subquery no stream (CQL-222).
         """
         try:
-            return bind()
+            return attempt()
         except InnerStreamMissing as missing:
             first = missing
         with self._lock:
             try:
-                return self._make_and_call(first, bind)
+                return self._make_and_call(first, attempt)
             finally:
                 self.drop_unread()
 
-    def _make_and_call(self, missing: InnerStreamMissing, bind: Callable[[], _T]) -> _T:
+    def _make_and_call(self, missing: InnerStreamMissing, attempt: Callable[[], _T]) -> _T:
         while True:
             self._make(missing)
             try:
-                return bind()
+                return attempt()
             except InnerStreamMissing as another:
                 missing = another
 

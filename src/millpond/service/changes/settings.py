@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.cql.parse.durations import duration_text, parse_duration
 
 #: The settings, which are options of a query too.

@@ -28,17 +28,17 @@ import numpy.typing as npt
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.predicates.factors import Factors
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.dataflow.shared_log import Shape, find_shape
+from millpond.planner.dataflow.shared_log import QueryShape, find_shape
 from millpond.runtime.shared_log_task import LoggedChanges, LogMembers
 from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.shared_changes import has_plain_options
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.version import StreamClock, Version
 
 Ints = npt.NDArray[np.int64]
 
 
-def find_shared_shape(version: Version, query: QueryDef, bound: BoundQuery) -> Shape | None:
+def find_shared_shape(version: Version, query: QueryDef, bound: BoundQuery) -> QueryShape | None:
     """The shape by which a followed query may go to a shared log; None if it may not."""
     if not query.active or not has_plain_options(query.options):
         return None

@@ -23,7 +23,7 @@ from millpond.service.definitions.declarations import sourced_overload_error
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
 from millpond.service.queries.options import check_altered_options
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.catalog.objects import StreamDef
-from millpond.cql.tree.constraints import FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.cql.tree.statements import AlterConstraint, CreateStream
+from millpond.model.constraints import FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.model.schema import Schema, arrow_type
 from millpond.operators.structures.release_rules import is_ordered_number
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.definitions.find_column import find_column
 from millpond.state.version import Version
 
 _OF_NO_CONSTRAINT = "The stream has no constraints."
@@ -40,14 +41,8 @@ def check_constraints(
             )
         names = []
         for column in constraint.columns:
-            field = schema.find(column)
-            if field is None:
-                raise statement.error(
-                    "CQL-202",
-                    f'no column "{column}" for the constraint "{constraint.name}"',
-                    detail=f"The columns are {', '.join(schema.names)}.",
-                    hint=did_you_mean(column, schema.names) or "Declare the column.",
-                )
+            purpose = f'for the constraint "{constraint.name}"'
+            field = find_column(schema, column, purpose, statement.text, statement.name_span)
             if constraint.kind == ORDERED and not is_ordered_number(arrow_type(field.type)):
                 raise statement.error(
                     "CQL-301",

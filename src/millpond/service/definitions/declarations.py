@@ -36,6 +36,7 @@ from millpond.model.schema import (
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.service.definitions.constraints import check_constraints
+from millpond.service.definitions.find_column import find_column
 from millpond.service.definitions.source_numbers import check_source_numbers
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
@@ -87,16 +88,8 @@ def timestamp_column(statement: CreateStream | CreateRelation, schema: Schema) -
     """The column of TIMESTAMP BY as declared. Raises CQL-202, CQL-211."""
     if statement.timestamp_by is None:
         return None
-    field = schema.find(statement.timestamp_by)
-    if field is None:
-        raise MillpondError(
-            "CQL-202",
-            f'no column "{statement.timestamp_by}" to take timestamps from',
-            detail=f"The columns are {', '.join(schema.names)}.",
-            hint=did_you_mean(statement.timestamp_by, schema.names) or "Declare the column.",
-            text=statement.text,
-            span=statement.timestamp_span,
-        )
+    name, span = statement.timestamp_by, statement.timestamp_span
+    field = find_column(schema, name, "to take timestamps from", statement.text, span)
     if field.type not in ("TIMESTAMP", "TIMESTAMPTZ", "DATE"):
         raise MillpondError(
             "CQL-211",
@@ -133,17 +126,10 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
                 text=statement.text,
                 span=column.span,
             )
-    key = []
-    for name in statement.primary_key:
-        field = schema.find(name)
-        if field is None:
-            raise statement.error(
-                "CQL-202",
-                f'no column "{name}" for the primary key',
-                detail=f"The columns are {', '.join(schema.names)}.",
-                hint=did_you_mean(name, schema.names) or "Declare the column.",
-            )
-        key.append(field.name)
+    key = [
+        find_column(schema, name, "for the primary key", statement.text, statement.name_span).name
+        for name in statement.primary_key
+    ]
     source = _source(statement.source, statement.text)
     return RelationDef(
         id,

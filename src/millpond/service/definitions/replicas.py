@@ -34,9 +34,9 @@ from millpond.runtime.postgres.tables import (
     unpublish,
 )
 from millpond.service.definitions.allowed_hosts import allows_address
-from millpond.service.definitions.slot_reader import SlotReader, position_key
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.replicated_rows import cast_texts, check_identity, text_column
+from millpond.service.ingest.slot_reader import SlotReader, position_key
 from millpond.state.epoch_log import EpochLog
 
 log = logging.getLogger("millpond.replication")

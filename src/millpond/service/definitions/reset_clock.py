@@ -47,7 +47,7 @@ from millpond.service.ingest.sequencer import (
 )
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.registration import Registrar
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.join_state import JoinChange
 from millpond.state.version import DATA, WAITING, SegmentRef, StreamClock, StreamState, Version

@@ -29,7 +29,7 @@ from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.registration import Registrar
 from millpond.state.arrow_file import FileMeta
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import new_path
 from millpond.state.version import Version

@@ -13,7 +13,7 @@ from millpond.model.time import END, format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
 from millpond.service.queries.registration import Registrar
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 from millpond.synopses.summaries.stream_summary import count_least_bytes

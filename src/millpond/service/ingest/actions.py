@@ -16,7 +16,7 @@ from millpond.runtime.batch_tasks import in_time_order, write_segment
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.sequencer import segment_ref
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 

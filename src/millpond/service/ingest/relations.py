@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,11 +21,12 @@ from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value
 from millpond.model.duckdb_words import quote_name
-from millpond.model.time import BEGINNING, END, format_instant
 from millpond.service.events import FollowerNeeds
+from millpond.service.ingest.relation_keys import check_keys
 from millpond.service.ingest.sequencer import relative_path
+from millpond.service.ingest.versioned_rows import VersionedRows
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.relation_log import ends, fold, number_added, select_at, write_delta
 from millpond.state.version import RelationDelta, Version
@@ -34,42 +34,6 @@ from millpond.state.version import RelationDelta, Version
 _DELTAS = 64
 #: The tables a predicate reads besides the relation it is about: none.
 NOTHING: Mapping[str, pa.Table] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class VersionedRows:
-    """A relation's rows with `__rid`, `__from`, `__to`, and the instants at which it changes.
-
-    `next_rid` is above every `__rid` in the relation's deltas. A row that ended at the instant it
-    began is in no folded delta, but its end still lies in an earlier delta, and would end a later
-    row with the same number.
-    """
-
-    table: pa.Table
-    starts: np.ndarray
-    ends: np.ndarray
-    next_rid: int = 0
-
-    @cached_property
-    def latest(self) -> int:
-        """The last known instant at which it changes; before all instants if it never does."""
-        change_instants = [self.starts, self.ends[self.ends < END]]
-        return max((int(at.max()) for at in change_instants if len(at)), default=BEGINNING - 1)
-
-    def changes_within(self, after: int, upto: int) -> bool:
-        """Whether a row comes or goes at an instant of (after, upto]."""
-        return any(bool(((at > after) & (at <= upto)).any()) for at in (self.starts, self.ends))
-
-    def at(self, instant: int, columns: tuple[str, ...]) -> pa.Table:
-        """R(τ), only the given columns."""
-        alive = (self.starts <= instant) & (instant < self.ends)
-        chosen = self.table.select(list(columns))
-        return chosen if alive.all() else chosen.filter(pa.array(alive))
-
-    def versions(self, columns: tuple[str, ...], interval: tuple[str, ...]) -> pa.Table:
-        """All rows it ever held, each with its interval under the two names of `interval`."""
-        chosen = self.table.select([*columns, "__from", "__to"])
-        return chosen.rename_columns([*columns, *interval])
 
 
 class Uncomputable(Exception):
@@ -144,7 +108,7 @@ class Relations:
         return self.read_rows(version, relation).versions(columns, interval)
 
     def insert(self, relation: RelationDef, rows: pa.Table, at: int) -> int:
-        """Add rows holding from `at` on; the number of rows.
+        """Add rows holding from `at` on; return how many.
 
         Raises:
             MillpondError: POND-408 when a primary key is NULL or taken; POND-413, as `delete`.
@@ -163,7 +127,7 @@ class Relations:
         at: int,
         given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
-        """End the rows that hold at `at` and satisfy the DuckDB predicate; their number.
+        """End the rows that hold at `at` and satisfy the DuckDB predicate; return how many.
 
         `given` are other tables that the predicate reads, by their names.
 
@@ -187,7 +151,7 @@ class Relations:
         at: int,
         given: Mapping[str, pa.Table] = NOTHING,
     ) -> int:
-        """Replace the rows that hold at `at` and satisfy the predicate; their number.
+        """Replace the rows that hold at `at` and satisfy the predicate; return how many.
 
         `assignments` maps columns to DuckDB expressions over the old row. `given` are other tables
         that the predicate and the expressions read, by their names.
@@ -216,7 +180,7 @@ class Relations:
         return self._change("update", relation, at, change)
 
     def create(self, relation: RelationDef, file: FileMeta, at: int) -> int:
-        """Commit a relation with the rows a runtime read from its source; their number.
+        """Commit a relation with the rows a runtime read from its source; return how many.
 
         Relation and rows are one epoch: no reader sees the relation without its rows, nor after a
         crash.
@@ -224,13 +188,7 @@ class Relations:
         Raises:
             MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
         """
-        empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
-        added = _rows(relation, open_arrow(file.path, file.checksum), 0, at)
-        held = VersionedRows(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
-        self._check_keys(relation, held, added, ends((), at))
-        delta = self._delta(relation, write_delta(self._store, added))
-        self._log.commit(EpochChange(kind="create", add=[relation], add_deltas=[delta]))
-        return added.num_rows
+        return self._create(relation, open_arrow(file.path, file.checksum), at, ())
 
     def create_replicated(
         self, relation: RelationDef, rows: pa.Table, at: int, batches: Sequence[tuple[str, int]]
@@ -240,10 +198,14 @@ class Relations:
         Raises:
             MillpondError: CQL-208 when the name is taken, POND-408 for its keys.
         """
+        return self._create(relation, rows, at, batches)
+
+    def _create(
+        self, relation: RelationDef, rows: pa.Table, at: int, batches: Sequence[tuple[str, int]]
+    ) -> int:
         empty = _rows(relation, relation.schema.to_arrow().empty_table(), 0, at)
         added = _rows(relation, rows, 0, at)
-        held = VersionedRows(empty, empty["__from"].to_numpy(), empty["__to"].to_numpy())
-        self._check_keys(relation, held, added, ends((), at))
+        check_keys(self._residual, relation, empty, added, ends((), at))
         delta = self._delta(relation, write_delta(self._store, added))
         change = EpochChange(kind="create", add=[relation], add_deltas=[delta], batches=batches)
         self._log.commit(change)
@@ -331,7 +293,7 @@ class Relations:
                 added, ended = change(held)
                 if not added.num_rows and not ended.num_rows:
                     return 0
-                self._check_keys(relation, held, added, ended)
+                check_keys(self._residual, relation, held.table, added, ended)
                 file = write_delta(self._store, added, ended)
                 folded, dropped = self._fold(relation, deltas)
                 epoch = EpochChange(
@@ -382,52 +344,6 @@ class Relations:
         path = relative_path(file.path)
         return RelationDelta(relation.id, 0, path, file.checksum, file.rows, file.bytes)
 
-    def _check_keys(
-        self, relation: RelationDef, held: VersionedRows, added: pa.Table, ended: pa.Table
-    ) -> None:
-        """Raise POND-408 if two rows of one key hold at the same instant, CQL-205 for a NULL in a
-        column that is NOT NULL."""
-        for field in relation.schema.fields:
-            if field.required and added.num_rows and added[field.name].null_count:
-                raise MillpondError(
-                    "CQL-205",
-                    f'a NULL in column "{field.name}" of relation "{relation.name}"',
-                    detail=f"The column is {field.declared}. Nothing was changed.",
-                    hint="Give every row a value.",
-                )
-        if not relation.primary_key or not added.num_rows:
-            return
-        after = _apply_change(held.table, added, ended)
-        keys = [quote_name(k) for k in relation.primary_key]
-        nulls = " OR ".join(f"{k} IS NULL" for k in keys)
-        found = self._residual.evaluate(
-            f"SELECT {', '.join(keys)} FROM added WHERE {nulls} LIMIT 1", {"added": added}
-        )
-        if found.num_rows:
-            raise MillpondError(
-                "POND-408",
-                f'a row of relation "{relation.name}" has no primary key',
-                detail=f"{', '.join(relation.primary_key)} may not be NULL.",
-                hint="Give every row a key.",
-            )
-        same = " AND ".join(f"a.{k} = b.{k}" for k in keys)
-        clash = self._residual.evaluate(
-            f"SELECT {', '.join('a.' + k for k in keys)}, greatest(a.__from, b.__from) AS __at"
-            f" FROM added a JOIN kept b ON {same} AND a.__rid <> b.__rid"
-            " AND a.__from < b.__to AND b.__from < a.__to LIMIT 1",
-            {"added": added, "kept": after},
-        )
-        if clash.num_rows:
-            row = clash.to_pylist()[0]
-            at = row.pop("__at")
-            shown = ", ".join(f"{k} = {v!r}" for k, v in row.items())
-            raise MillpondError(
-                "POND-408",
-                f'relation "{relation.name}" already has a row with the key {shown}',
-                detail=f"Both rows would hold at {format_instant(at)}. Nothing was changed.",
-                hint="UPDATE the row, or DELETE it first.",
-            )
-
 
 def _rows(relation: RelationDef, rows: pa.Table, rid: int, start: int) -> pa.Table:
     """New rows in the relation's columns, numbered from `rid` on, which hold from `start` on."""
@@ -443,14 +359,3 @@ def _have_moved(now: Version, before: Version) -> bool:
         for id, stream in now.streams.items()
         if stream.derived is not None
     )
-
-
-def _apply_change(kept: pa.Table, added: pa.Table, ended: pa.Table) -> pa.Table:
-    """All rows after a change."""
-    ends = kept["__to"].to_numpy().copy()
-    if ended.num_rows:
-        rids = kept["__rid"].to_numpy()
-        hit = np.isin(rids, ended["__rid"].to_numpy())
-        ends[hit] = np.minimum(ends[hit], ended["__to"].to_numpy()[0])
-    column = kept.schema.get_field_index("__to")
-    return pa.concat_tables([kept.set_column(column, "__to", pa.array(ends)), added])

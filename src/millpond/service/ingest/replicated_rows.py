@@ -232,7 +232,7 @@ def check_identity(
     keys: frozenset[str],
     columns: Sequence[str],
 ) -> None:
-    """Hold a table to naming the old row in its changes by the relation's key, or more.
+    """Check that a table's change records name the old row by at least the relation's key.
 
     Raises:
         MillpondError: DATA-502.

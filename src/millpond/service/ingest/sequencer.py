@@ -11,21 +11,24 @@ rely on is capped by the floors in flight.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from millpond.catalog.objects import StreamDef
+from millpond.catalog.option_values import parse_memory
+from millpond.catalog.options import OPTIONS
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.heartbeat import PartitionProgress, StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.kafka.chunks import partition_name
-from millpond.runtime.protocol import INBOX
+from millpond.runtime.protocol import INBOX, Pipeline
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -33,8 +36,9 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.queries.deferral import Deferral
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.arrow_file import FileMeta
-from millpond.state.commit.epoch_change import EpochChange, StaleChange, new_segment_id
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
+from millpond.state.store import remove_marked
 from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamClock, Version
 
 
@@ -56,7 +60,17 @@ def with_progress(clock: StreamClock, progress: StreamProgress) -> StreamClock:
     )
 
 
-class Sequencer:
+#: Of how many failed batches files are looked for again.
+_ABANDONED = 64
+
+
+def file_growth(version: Version) -> int | None:
+    """How many bytes of rows a file may become beyond some times its length; None: any number."""
+    given = version.settings.get("file_growth", OPTIONS["file_growth"].default)
+    return None if given == "unbounded" else parse_memory(given)
+
+
+class Sequencer(Pipeline):
     """Plans and commits batches; implements `runtime.protocol.Pipeline`."""
 
     def __init__(
@@ -81,6 +95,7 @@ class Sequencer:
         self._events = events
         self._source_locks: dict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
+        self._abandoned: deque[str] = deque(maxlen=_ABANDONED)
         self.troubles: dict[int, Exception] = {}
 
     # -- Pipeline ------------------------------------------------------------------------------
@@ -140,6 +155,7 @@ class Sequencer:
             heartbeat.latest_allowed(stream, arrival, self._ahead),
             low,
             deferred,
+            file_growth(version),
         )
 
     def commit(
@@ -172,6 +188,12 @@ class Sequencer:
     def release(self, plan: BatchPlan) -> None:
         if plan.token is not None:
             self._floors.release(plan.token)
+
+    def abandon(self, plan: BatchPlan) -> None:
+        # A task that was told to end may write for a while; the next failure removes that too.
+        self._abandoned.append(plan.mark)
+        with suppress(OSError):  # the store may be what failed
+            remove_marked(plan.store, tuple(self._abandoned))
 
     def waiting_pushes(self) -> dict[int, int]:
         return self._intake.count_waiting_rows()

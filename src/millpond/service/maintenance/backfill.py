@@ -19,7 +19,7 @@ from millpond.service.ingest.sequencer import match_ref
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import MatchRef, SegmentRef, Version
 

@@ -33,7 +33,7 @@ from millpond.service.maintenance.join_rounds import (
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.maintenance.suspensions import Suspensions
 from millpond.state.arrow_file import FileMeta
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.join_state import ArrangementRef, JoinChange, JoinCore, PairsRef
 from millpond.state.version import Version
@@ -150,7 +150,7 @@ class JoinMaintenance:
             self._commit(core, due, probed)
 
     def keys(self, core: JoinCore) -> list[tuple[int, ArrangementKey]]:
-        """(stream, key) of every SteM a core may probe."""
+        """List the (stream, key) pairs of the SteMs that a core may probe."""
         return list(self.plan(core).stems())
 
     def _give_up(self, core_id: int, probed: Sequence[ProbeResult]) -> None:

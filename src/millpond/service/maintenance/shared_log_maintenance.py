@@ -17,7 +17,7 @@ from millpond.runtime import batch_tasks
 from millpond.runtime.shared_log_task import MergeLogsJob, MergeLogsResult, merge_logs
 from millpond.service.ingest.sequencer import segment_ref
 from millpond.service.maintenance.segment_tasks import SegmentTasks
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.segment_tree import plan_merges
 from millpond.state.version import SegmentRef, Version

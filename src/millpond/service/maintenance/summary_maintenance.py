@@ -21,7 +21,7 @@ from millpond.service.answers.summary_states import SummaryStates, plan_of, posi
 from millpond.service.maintenance.backfill import shares
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.state.arrow_file import write_arrow
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import new_path
 from millpond.state.version import SegmentRef, Version

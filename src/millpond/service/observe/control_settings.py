@@ -13,7 +13,8 @@ from dataclasses import asdict
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.errors import MillpondError
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings

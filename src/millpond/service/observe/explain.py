@@ -52,16 +52,16 @@ class Explainer:
         self._entities = entities
         self._metrics = metrics
 
-    def of_text(self, text: str, level: str) -> str:
+    def explain_text(self, text: str, level: str) -> str:
         """The plan a query would have."""
         bound = self._components.registrar.bind(text)
         if level == Level.APPROXIMATION:
             return describe_approximation(self._components.log.version, bound, {})
         if bound.to_stream is None or level not in _COMPUTED:
-            return self._explain_text(bound, level)
+            return self._explain_bound(bound, level)
         return self._changes(bound, level)
 
-    def of(self, found: Definition | None, level: str) -> str | None:
+    def explain_object(self, found: Definition | None, level: str) -> str | None:
         """The plan of a query, a derived stream or a derived relation; None for all else."""
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
@@ -70,15 +70,15 @@ class Explainer:
             if level == Level.APPROXIMATION:
                 return describe_approximation(self._components.log.version, bound, {})
             if level not in _COMPUTED:
-                return self._explain_text(bound, level)
+                return self._explain_bound(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
             own = (derivation.plan, level, found.name, derivation.sharing_key)
             return self._explain_plan(*own, found)
         if isinstance(found, RelationDef) and found.view is not None:
-            return self.of_text(found.view, level)
+            return self.explain_text(found.view, level)
         return None
 
-    def _explain_text(self, bound: BoundQuery, level: str) -> str:
+    def _explain_bound(self, bound: BoundQuery, level: str) -> str:
         """What a query's text asks for; its operators with the notes there are about them."""
         text = explain(bound, level, self._describe_matcher)
         if level != "logical":
@@ -96,7 +96,7 @@ class Explainer:
         if level == Level.APPROXIMATION:
             return describe_approximation(version, bound, definition.options)
         if level not in _COMPUTED:
-            return self._explain_text(bound, level)
+            return self._explain_bound(bound, level)
         changes = self._describe_delivered(version, definition)
         if changes is not None:
             facts["changes"] = changes
@@ -215,7 +215,7 @@ class Explainer:
         upto = format_instant(self._components.advancer.complete_upto(version, log))
         return f"{version.clock(log.id).next_seq} up to {upto}"
 
-    def of_all(self) -> str:
+    def explain_shared(self) -> str:
         """What all queries share: for each stream its modules and their load."""
         version = self._components.log.version
         lines = []

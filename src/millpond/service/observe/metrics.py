@@ -125,6 +125,7 @@ class Metrics:
         waiting = len(self._components.intake.list_waiting())
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
         yield from self._door(version)
+        yield from self._disk()
         yield from self._sinks()
         yield from self._replicas()
 
@@ -152,6 +153,20 @@ class Metrics:
             if stream.sheds:
                 share.add_metric([stream.name], SHARES[door.step_of(stream)][1])
         yield from (refused, shed, share)
+
+    def _disk(self) -> Iterator[Metric]:
+        """How much room the store's file system has."""
+        room = self._components.disk_room
+        if room is None:
+            return
+        yield GaugeMetricFamily(
+            "millpond_disk_free_bytes", "Free bytes of the store's disk", room.free
+        )
+        yield GaugeMetricFamily(
+            "millpond_disk_floor_bytes",
+            "Below so many free bytes no rows are taken",
+            room.floor,
+        )
 
     def _sinks(self) -> Iterator[Metric]:
         """What sinks have delivered, and which of them deliver no more."""

@@ -34,6 +34,7 @@ def describe_status(components: Components) -> dict[str, Any]:
         "problems": [
             *trouble,
             *damage,
+            *_check_disk(components),
             *_list_stopped(components),
             *_list_dead_sinks(components),
             *_list_still_replicas(components),
@@ -43,6 +44,12 @@ def describe_status(components: Components) -> dict[str, Any]:
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
     }
+
+
+def _check_disk(components: Components) -> list[dict[str, Any]]:
+    """Whether the store's disk is nearly full."""
+    room = components.disk_room
+    return [room.explain().to_json()["error"]] if room is not None and room.is_scarce else []
 
 
 def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]]:

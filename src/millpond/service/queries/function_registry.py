@@ -35,7 +35,7 @@ from millpond.service.queries.function_code import (
 )
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import count_text
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.function_key import FunctionKey
 from millpond.state.version import Version

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
-from millpond.engine.joins.data_stem import DataSteM, StemPart, with_time
 from millpond.engine.joins.join import TooManyPairs, join_slices
+from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.plan import JoinPlan, plan_join
 from millpond.errors import MillpondError
@@ -102,7 +102,7 @@ def join_window_slices(
     assert bound.join is not None
     own = [slices[bound.streams[leaf].table] for leaf in bound.join.leaves]
     stems = [
-        DataSteM([StemPart(with_time(table, column))])
+        JoinSteM([StemPart(with_time(table, column))])
         for table, column in zip(own, plan.timed_by, strict=True)
     ]
     try:

@@ -20,7 +20,7 @@ import numpy as np
 
 from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.eddy.routing import Account
-from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
+from millpond.engine.matching.query_stem import QuerySteM, snapshot_queries
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import Factors
 from millpond.model.owner_only import make_directory
@@ -189,7 +189,7 @@ class QueryStems:
         if not slots:
             return None, upto, []
         schema = version.streams[stream_id].schema
-        part = StemSnapshot.of([(s.slot, Factors.unpack(s.factors)) for s in slots], schema)
+        part = snapshot_queries([(s.slot, Factors.unpack(s.factors)) for s in slots], schema)
         # A folder of its own: blocks are shared by name, and these go when the backfill is done.
         folder = self._store / "stems" / uuid.uuid4().hex
         make_directory(folder)

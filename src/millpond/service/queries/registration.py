@@ -1,8 +1,9 @@
-"""Registration: text becomes a row in the Query SteM, in one commit, while everything runs.
+"""Registration: commits a query and the slots of its predicates, while everything runs.
 
 A registration starts no job and waits for none. The query's predicates get slots, or share those of
-equal predicates. Until `maintenance` has matched the kept segments with a new slot, invocation
-matches them itself.
+equal predicates; the Query SteM takes new slots over when the next batch is planned
+(`QueryStems.snapshot`). Until `maintenance` has matched the kept segments with a new slot,
+invocation matches them itself.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from millpond.service.queries.shared_changes import (
     is_plain,
     leave_shared_log,
 )
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import StreamClock, Version
 from millpond.work import endless_work

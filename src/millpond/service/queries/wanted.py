@@ -1,10 +1,11 @@
 """Which elements the weightiest queries want: what `overload = 'shed lightest'` spares.
 
-On the first step of shedding the heavier half of the weights is spared, on the second the greatest
-weight alone. An element is spared if the predicate of a leaf of such a query is TRUE for it, or
-cannot be evaluated. A query whose predicates do not say which elements it wants wants them all: one
-without a predicate, or that is not matched as data comes, or whose ROWS window counts elements that
-do not match. So does a derived stream, by its readers' weights.
+On the first step of shedding, the heaviest queries are spared that together have half of all
+weights; on the second step only the queries of the greatest weight. To spare a query is to keep
+each element for which the predicate of one of its leaves is TRUE or cannot be evaluated. Three
+kinds of queries want every element: those without a predicate, those that are not matched as data
+comes, and those whose ROWS window counts elements that do not match. A derived stream also wants
+every element of its streams; its weight is that of its readers.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.query_stem import snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.service.queries.dependencies import may_read
@@ -103,7 +105,7 @@ class Wanted:
         if len(live) < len(slots):
             return WantedElements(None)
         factors = [(ref.slot, Factors.unpack(ref.factors)) for ref in live]
-        stem = StemSnapshot.of(factors, stream.schema)
+        stem = snapshot_queries(factors, stream.schema)
         return WantedElements(stem, tuple(slots), write_runs(slots))
 
     def _list_wants(

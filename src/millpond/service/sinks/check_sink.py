@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.cql.tree.statements import CreateSink
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery

@@ -28,9 +28,9 @@ from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feeds import Feeds
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.sinks.sender import Delivery, DeliveryError, Sender
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.fail_points import reach
 from millpond.state.version import Version
@@ -39,7 +39,7 @@ log = logging.getLogger("millpond.sinks")
 
 #: The most changes a delivery can have (the option `batch`).
 MOST_BATCH = 10_000
-#: How long a failed delivery waits for its next attempt: this, doubled each time, up to the other.
+#: How many seconds a failed delivery waits at first; the wait doubles each time, up to the longest.
 _FIRST_WAIT, _LONGEST_WAIT = 1.0, 600.0
 
 

@@ -3,28 +3,22 @@
 A delivery is one transaction of the database: it moves the sink's row in the table of cursors, by
 compare-and-set, and makes the table what the answer is at the delivery's cursor. So whoever reads
 the table sees the answer as it was at some instant, and never half of a change.
-
-INV-POSTGRES-SINK-1: a table and its cursor change together or not at all.
-INV-POSTGRES-SINK-2: a delivery is committed only by who has read the cursor of the one before it:
-    a process that stood still while another took over commits nothing.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from millpond.catalog.sink_def import SinkDef
-from millpond.errors import MillpondError
 from millpond.runtime.postgres.connect import (
     connect,
     describe_error,
     import_psycopg2,
     read_server,
 )
+from millpond.service.sinks.cursor_sender import CursorSender, Delivered
 from millpond.service.sinks.keyed_rows import (
     KeyedChanges,
     Row,
@@ -38,16 +32,10 @@ from millpond.service.sinks.sender import Delivery, DeliveryError
 _PAGE = 1_000
 
 
-@dataclass(frozen=True)
-class _Delivered:
-    """The last delivery that is in the table; number 0 before the first."""
-
-    number: int
-    cursor: str
-
-
-class PostgresSender:
+class PostgresSender(CursorSender):
     """The sender of sinks of the format 'postgres'."""
+
+    receivers, receiver = "PostgreSQL", "table"
 
     def __init__(self, sink: SinkDef, options: Mapping[str, Any]) -> None:
         """Prepare; nothing is connected to yet.
@@ -56,53 +44,13 @@ class PostgresSender:
             sink: The sink.
             options: Its options, given or not.
         """
+        super().__init__(is_confined=sink.hosts is not None)
         self._options = options
         self._key = sink.key
-        self._confined = sink.hosts is not None
-        self._connection: Any = None
-        self._last: _Delivered | None = None
-        self._is_interrupted = threading.Event()
-
-    def send(self, delivery: Delivery) -> None:
-        """Commit a delivery, unless the table has it already.
-
-        Raises:
-            DeliveryError: as `Sender.send`; final if two rows have one key, another process has
-                taken the sink over, or table and cursor do not fit.
-        """
-        if self._confined:
-            raise DeliveryError("clients may not have sinks to PostgreSQL", is_final=True)
-        try:
-            psycopg2 = import_psycopg2()
-        except MillpondError as error:
-            raise DeliveryError(error.primary) from error
-        identity, _, number = delivery.id.rpartition(".")
-        try:
-            if self._connection is None:
-                self._take_over(identity)
-                self._check_cursor(identity, int(number), delivery)
-            assert self._last is not None
-            if self._last.cursor == delivery.cursor and self._last.number:
-                return
-            with self._connection:
-                self._commit(identity, delivery, int(number))
-            self._last = _Delivered(int(number), delivery.cursor)
-        except DeliveryError:
-            self._let_go()
-            raise
-        except psycopg2.Error as error:
-            self._let_go()
-            raise self._delivery_error(psycopg2, error) from None
-        except MillpondError as error:
-            self._let_go()
-            raise DeliveryError(f"{error.primary}: {error.detail}") from error
-        except BaseException:
-            self._let_go()
-            raise
 
     def interrupt(self) -> None:
-        """Have `send` fail soon."""
-        self._is_interrupted.set()
+        """Have `send` fail soon, and cancel what the database is doing for it."""
+        super().interrupt()
         connection = self._connection
         if connection is not None and not connection.closed:
             try:
@@ -110,16 +58,14 @@ class PostgresSender:
             except Exception:  # it ends by its timeout instead
                 return
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._let_go()
-
     # -- inside --------------------------------------------------------------------------------
 
-    def _take_over(self, identity: str) -> None:
+    def _load_client(self) -> None:
+        import_psycopg2()
+
+    def _take_over(self, identity: str) -> Delivered:
         """Connect, and read the cursor of the last delivery."""
-        if self._is_interrupted.is_set():
-            raise DeliveryError("the pond is being closed")
+        self._stop_if_interrupted()
         server = read_server(self._options, "the sink")
         self._connection = connection = connect(server)
         with connection, connection.cursor() as cursor:
@@ -141,29 +87,15 @@ class PostgresSender:
             cursor.execute(
                 f"SELECT delivery, cursor FROM {self._cursors} WHERE sink = %s", (identity,)
             )
-            self._last = _Delivered(*cursor.fetchone())
+            return Delivered(*cursor.fetchone())
 
-    def _check_cursor(self, identity: str, number: int, delivery: Delivery) -> None:
-        """Refuse to go on where the table's cursor and the store do not fit.
-
-        Raises:
-            DeliveryError: final.
-        """
-        assert self._last is not None
-        if not self._last.number:
-            if number > 1 and (delivery.answer is None or self._has_rows()):
-                raise DeliveryError(
-                    f"the cursor of {identity} is gone from {self._options['cursor_table']}, so "
-                    "nobody knows what the table has; empty the table, then DROP and CREATE the "
-                    "sink",
-                    is_final=True,
-                )
-        elif self._last.number >= number and self._last.cursor != delivery.cursor:
-            raise DeliveryError(
-                f"{self._options['cursor_table']} has delivery {self._last.number} of {identity}, "
-                f"and this store comes to delivery {number} only: it is older than the table",
-                is_final=True,
-            )
+    def _say_cursor_gone(self, identity: str, delivery: Delivery) -> str | None:
+        if delivery.answer is not None and not self._has_rows():
+            return None  # the whole answer goes into an empty table
+        return (
+            f"the cursor of {identity} is gone from {self._options['cursor_table']}, so nobody "
+            "knows what the table has; empty the table, then DROP and CREATE the sink"
+        )
 
     def _has_rows(self) -> bool:
         with self._connection, self._connection.cursor() as cursor:
@@ -171,10 +103,8 @@ class PostgresSender:
             return bool(cursor.fetchone()[0])
 
     def _commit(self, identity: str, delivery: Delivery, number: int) -> None:
-        """What one transaction does."""
         last = self._last
-        assert last is not None
-        with self._connection.cursor() as cursor:
+        with self._connection, self._connection.cursor() as cursor:
             # The row stays locked until the end, so of two processes one waits, and moves nothing.
             cursor.execute(
                 f"UPDATE {self._cursors} SET delivery = %s, cursor = %s, committed_at = now()"
@@ -264,8 +194,10 @@ class PostgresSender:
     def _quote_name(name: str) -> str:
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
-    def _delivery_error(self, psycopg2: Any, error: Any) -> DeliveryError:
-        """Say what the database said; final where another attempt cannot go otherwise."""
+    def _explain(self, error: BaseException) -> DeliveryError | None:
+        """Return what the database said; final where another attempt cannot go otherwise."""
+        if not isinstance(error, import_psycopg2().Error):
+            return None
         if self._is_interrupted.is_set():
             return DeliveryError("the pond is being closed")
         code = error.pgcode or ""
@@ -273,11 +205,8 @@ class PostgresSender:
         final = code[:2] in ("22", "23") or (code[:2] == "42" and code not in ("42501", "42P01"))
         return DeliveryError(describe_error(error), is_final=final)
 
-    def _let_go(self) -> None:
-        """Forget the connection; what it had begun and not committed is never seen."""
-        connection, self._connection, self._last = self._connection, None, None
-        if connection is not None:
-            connection.close()
+    def _disconnect(self, connection: Any) -> None:
+        connection.close()
 
 
 def _pages(values: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...]]]:

@@ -35,7 +35,7 @@ from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.postgres import PostgresSender
 from millpond.service.sinks.sender import Sender
 from millpond.service.sinks.webhook import Webhook
-from millpond.state.commit.epoch_change import EpochChange, StaleChange
+from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import Version
 

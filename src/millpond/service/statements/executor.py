@@ -5,9 +5,7 @@ docs/spec/statements.md says what each statement does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TypeVar
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDef, fold_name
@@ -69,35 +67,30 @@ class Executor:
     def execute(self, statement: Statement) -> StatementResult:
         """Execute one statement; errors carry its text, and a place in it."""
         try:
-            dispatch = partial(self._dispatch, statement)
-            execute = partial(self._unless_needless, statement, dispatch)
-            return self._components.inner_streams.make_for(execute)
+            # A query in FROM may need a stream that has to be made first; then it is tried again.
+            return self._components.inner_streams.make_for(lambda: self._attempt(statement))
         except MillpondError as error:
             whereabouts = statement.name_span or Span(0, len(statement.text))
             raise error.at(statement.text, whereabouts) from error
 
-    def _unless_needless(
-        self, statement: Statement, dispatch: Callable[[], StatementResult]
-    ) -> StatementResult:
+    def _attempt(self, statement: Statement) -> StatementResult:
         """Execute a statement, but for IF NOT EXISTS and IF EXISTS where nothing is to be done."""
         if isinstance(statement, Created) and statement.if_not_exists:
-            return self._create_unless_there(statement, dispatch)
+            return self._create_unless_there(statement)
         if (
             isinstance(statement, statements.Drop)
             and statement.if_exists
             and self._look_up(statement.kind, statement.name) is None
         ):
             return report(f"drop {statement.kind}", statement.name, "is not there")
-        return dispatch()
+        return self._dispatch(statement)
 
-    def _create_unless_there(
-        self, statement: Created, create: Callable[[], StatementResult]
-    ) -> StatementResult:
+    def _create_unless_there(self, statement: Created) -> StatementResult:
         """Create what a statement says unless there is one; note where that one is another."""
         kind = kind_of(statement)
         if (found := self._look_up(kind, statement.name)) is None:
             try:
-                return create()
+                return self._dispatch(statement)
             except MillpondError as error:
                 # Somebody may have created it meanwhile.
                 found = self._look_up(kind, statement.name)
@@ -326,9 +319,9 @@ class Executor:
     def _explain(self, statement: statements.Explain) -> StatementResult:
         plans, level = self._explainer, statement.level
         if statement.name is None:
-            return StatementResult("explain", text=plans.of_text(statement.query_text, level))
+            return StatementResult("explain", text=plans.explain_text(statement.query_text, level))
         found = self._components.log.version.find(statement.name)
-        if (text := plans.of(found, level)) is None:
+        if (text := plans.explain_object(found, level)) is None:
             self._query(statement.name, statement)  # raises what is wrong with the name
         name = found.name if isinstance(found, QueryDef) else statement.name
         return StatementResult("explain", name, text=text)

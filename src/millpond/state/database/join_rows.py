@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from millpond.state.commit.resolve_joins import ResolvedJoins, next_joins
 from millpond.state.database.database import Database, Transaction
+from millpond.state.epoch.resolve_joins import ResolvedJoins, next_joins
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
 
 

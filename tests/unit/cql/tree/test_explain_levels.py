@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.cli.completion import KEYWORDS
+from millpond.cql.parse.keywords import KEYWORDS
 from millpond.cql.script import parse_script
 from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Explain

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql import parse_query
 from millpond.engine.eddy.routing import POLICIES, policy
-from millpond.engine.joins.data_stem import DataSteM, StemPart, with_time
 from millpond.engine.joins.join import TooManyPairs, join_slices
+from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.plan import JoinPlan, plan_join
 from millpond.model.schema import Field, Schema
 from millpond.planner.bind.bind import bind
@@ -114,7 +114,7 @@ def test_a_joined_slice_is_duckdbs_join(
         duck.register(name, table)
     expected = _rows(duck, bound.residual_sql)
     tables = [bound.streams[leaf].table for leaf in bound.join.leaves]
-    stems = [DataSteM([StemPart(with_time(slices[table], "ts"))]) for table in tables]
+    stems = [JoinSteM([StemPart(with_time(slices[table], "ts"))]) for table in tables]
     places = join_slices(plan, stems, 10_000, policy(routing, seed))
     found = list(zip(*(places[i].tolist() for i in range(len(tables))), strict=True))
     assert found == sorted(set(found))
@@ -156,7 +156,7 @@ def test_a_join_that_explodes_is_stopped_before_its_pairs_are_made() -> None:
     _, plan = _bound("SELECT * FROM x, y WHERE x.k = y.k")
     assert plan is not None
     rows = [(0, 1, 0, None, None, None)] * 2_000
-    stems = [DataSteM([StemPart(with_time(_slice(rows, _SCHEMA.names), "ts"))]) for _ in range(2)]
+    stems = [JoinSteM([StemPart(with_time(_slice(rows, _SCHEMA.names), "ts"))]) for _ in range(2)]
     with pytest.raises(TooManyPairs) as caught:
         join_slices(plan, stems, 1_000_000)
     assert caught.value.pairs == 4_000_000

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millpond.engine.matching import led_run
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import Leading, QuerySteM, StemSnapshot
+from millpond.engine.matching.query_stem import Leading, QuerySteM, snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.value_sets import Domain, interval, points
@@ -147,7 +148,7 @@ class ComingAndGoing(RuleBasedStateMachine):
                 snapshot = StemSnapshot.load(Path(folder) / "stem")
                 assert snapshot.slots.tolist() == sorted(self.known)
                 self.stem.release(Path(folder))
-        expected = StemSnapshot.of(self.known.items(), STREAM, NEVER_LED)
+        expected = snapshot_queries(self.known.items(), STREAM, NEVER_LED)
         assert not expected.led
         assert table_of(snapshot).equals(table_of(expected))
 
@@ -180,7 +181,7 @@ def test_selective_equalities_are_led_and_wide_ranges_are_not() -> None:
         (10_000 + i, Factors(sets=(("x", interval(Domain.FLOAT, i, 10**18 + i)),)))
         for i in range(600)
     ]
-    snapshot = StemSnapshot.of([*equalities(3000), *wide], STREAM)
+    snapshot = snapshot_queries([*equalities(3000), *wide], STREAM)
     assert [len(led) for led in snapshot.led] == [3000]
     assert sum(int((block.slots >= 0).sum()) for block in snapshot.blocks) == 600
 
@@ -191,7 +192,7 @@ def test_the_rarer_of_two_constants_leads() -> None:
         text = points(Domain.TEXT, [b"a" if i % 2 else b"b"])
         number = points(Domain.INT32, [i // 2])
         queries.append((i, Factors(sets=(("a", number), ("s", text)))))
-    (led,) = StemSnapshot.of(queries, STREAM).led
+    (led,) = snapshot_queries(queries, STREAM).led
     names = {led.columns.axes[axis].attribute for axis in led.arrays["lead_axis"]}
     assert names == {"a"}
 
@@ -209,7 +210,7 @@ def test_a_constant_that_many_queries_name_does_not_lead() -> None:
         )
         for i in range(1000)
     ]
-    snapshot = StemSnapshot.of([*equalities(3000), *hot], STREAM)
+    snapshot = snapshot_queries([*equalities(3000), *hot], STREAM)
     assert [len(led) for led in snapshot.led] == [2999]
     assert sum(int((block.slots >= 0).sum()) for block in snapshot.blocks) == 1001
 
@@ -220,13 +221,13 @@ def test_narrow_ranges_lead_and_take_few_entries() -> None:
     for slot in range(5_000):
         low, width = int(random.integers(0, 10**6)), int(random.integers(1, 900))
         queries.append((slot, Factors(sets=(("a", interval(Domain.INT32, low, low + width)),))))
-    snapshot = StemSnapshot.of(queries, STREAM)
+    snapshot = snapshot_queries(queries, STREAM)
     assert sum(map(len, snapshot.led)) > 4_000
     for led in snapshot.led:
         assert len(led.arrays["entries"]) <= 2 * len(led)
         assert led.nbytes < 300 * len(led)
     table = pa.table({"a": random.integers(0, 10**6, 500).astype(np.int32)})
-    expected = StemSnapshot.of(queries, STREAM, NEVER_LED)
+    expected = snapshot_queries(queries, STREAM, NEVER_LED)
     assert table_of(snapshot, table).equals(table_of(expected, table))
 
 
@@ -276,14 +277,14 @@ def test_more_pairs_than_are_held_at_a_time(
     queries = [
         (i, Factors(sets=(("a", interval(Domain.INT32, i % 3, 9 + i)),))) for i in range(200)
     ]
-    led = StemSnapshot.of(queries, STREAM, ALWAYS_LED)
+    led = snapshot_queries(queries, STREAM, ALWAYS_LED)
     assert [len(index) for index in led.led] == [200]
-    expected = StemSnapshot.of(queries, STREAM, NEVER_LED)
+    expected = snapshot_queries(queries, STREAM, NEVER_LED)
     assert table_of(led, table).equals(table_of(expected, table))
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (led,) = StemSnapshot.of(equalities(3000), STREAM).led
+    (led,) = snapshot_queries(equalities(3000), STREAM).led
     name = led.save(tmp_path)
     (tmp_path / "other.leads").write_bytes(b"something else entirely")
     with pytest.raises(ValueError, match="is not a file of led queries"):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from millpond.engine.matching import match as match_module
 from millpond.engine.matching.match import Matches, MatchReader, match
-from millpond.engine.matching.query_stem import Leading, StemSnapshot
+from millpond.engine.matching.query_stem import Leading, snapshot_queries
 from millpond.engine.matching.results_structure import ALL, DENSE, GAPS, LIST, SCHEMA, encode
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.value_sets import Domain, interval, points
@@ -29,7 +30,7 @@ def factors(text: str) -> Factors:
 
 
 def stem(*texts: str) -> StemSnapshot:
-    return StemSnapshot.of(((i, factors(t)) for i, t in enumerate(texts)), STREAM)
+    return snapshot_queries(((i, factors(t)) for i, t in enumerate(texts)), STREAM)
 
 
 def elements(rows: int, seed: int = 0) -> pa.Table:
@@ -98,7 +99,7 @@ def test_both_loops_find_the_same(
     monkeypatch.setattr(match_module, "_SPARSE_BELOW", sparse_below)
     table = elements(rows)
     queries = many_queries(90, 300)
-    snapshot = StemSnapshot.of(queries.items(), STREAM)
+    snapshot = snapshot_queries(queries.items(), STREAM)
     assert rows_of(match(table, snapshot, SCALAR)) == naive(table, queries)
 
 
@@ -106,10 +107,10 @@ def test_both_loops_find_the_same(
 def test_many_blocks_in_several_groups(width: int) -> None:
     table = elements(80)
     queries = many_queries(5000, width)
-    snapshot = StemSnapshot.of(queries.items(), STREAM, Leading(least=10_000))
+    snapshot = snapshot_queries(queries.items(), STREAM, Leading(least=10_000))
     assert len(snapshot.blocks) > match_module.GROUP
     assert rows_of(match(table, snapshot, SCALAR)) == naive(table, queries)
-    led = StemSnapshot.of(queries.items(), STREAM)
+    led = snapshot_queries(queries.items(), STREAM)
     assert bool(led.led) == (width == 1)
     assert rows_of(match(table, led, SCALAR)) == naive(table, queries)
 
@@ -121,7 +122,7 @@ def test_pairs_that_outgrow_their_room_are_continued(monkeypatch: pytest.MonkeyP
     # The only element that is watched matches nothing.
     table = table.set_column(0, "a", pa.array([-1] + [5] * 3999, pa.int32()))
     queries = {i: Factors(sets=(("a", interval(Domain.INT32, 0, 10 + i)),)) for i in range(100)}
-    snapshot = StemSnapshot.of(queries.items(), STREAM)
+    snapshot = snapshot_queries(queries.items(), STREAM)
     assert rows_of(match(table, snapshot, SCALAR)) == naive(table, queries)
 
 
@@ -134,7 +135,7 @@ def test_a_matrix_written_past_the_caches_is_whole(rows: int) -> None:
         (slot, Factors(sets=(("a", interval(Domain.INT32, low, high)),)))
         for slot, (low, high) in bounds.items()
     ]
-    matches = match(table, StemSnapshot.of(queries, STREAM), SCALAR)
+    matches = match(table, snapshot_queries(queries, STREAM), SCALAR)
     assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, GAPS, LIST}
     reader = matches.reader()
     for slot, (low, high) in bounds.items():
@@ -147,7 +148,7 @@ def test_a_matrix_written_past_the_caches_is_whole(rows: int) -> None:
 def test_the_order_of_attributes_changes_no_match() -> None:
     table = elements(700)
     queries = many_queries(60, 100)
-    snapshot = StemSnapshot.of(queries.items(), STREAM)
+    snapshot = snapshot_queries(queries.items(), STREAM)
     plain = match(table, snapshot, SCALAR)
     for order in (["a", "s"], ["s", "a"], ["s"], ["nothing of the kind"]):
         assert rows_of(match(table, snapshot, SCALAR, order)) == rows_of(plain)
@@ -187,7 +188,7 @@ def test_dense_and_listed_slots_share_a_block() -> None:
     for slot in range(200):
         width = 3 if slot % 2 else 700
         queries[slot] = Factors(sets=(("a", interval(Domain.INT32, slot, slot + width)),))
-    matches = match(table, StemSnapshot.of(queries.items(), STREAM), SCALAR)
+    matches = match(table, snapshot_queries(queries.items(), STREAM), SCALAR)
     assert set(matches.to_table()["encoding"].to_pylist()) == {DENSE, GAPS, LIST}
     assert rows_of(matches) == naive(table, queries)
 
@@ -275,5 +276,5 @@ def test_column_names_are_found_as_declared() -> None:
             "more": ["x", "y", "z"],
         }
     )
-    matches = match(table, StemSnapshot.of(enumerate(parsed), schema), SCALAR)
+    matches = match(table, snapshot_queries(enumerate(parsed), schema), SCALAR)
     assert rows_of(matches) == {0: [1, 2], 1: [1]}

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from millpond.engine.matching.grouped_filter import BLOCK
 from millpond.engine.matching.match import match
-from millpond.engine.matching.query_stem import QuerySteM, StemSnapshot
+from millpond.engine.matching.query_stem import QuerySteM, snapshot_queries
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import NEVER, Factors
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.values.value_sets import Domain, interval
@@ -83,7 +84,7 @@ class Registrations(RuleBasedStateMachine):
     def look(self) -> None:
         snapshot = self.stem.snapshot()
         assert snapshot.slots.tolist() == sorted(self.known)
-        assert matched(snapshot) == matched(StemSnapshot.of(self.known.items(), STREAM))
+        assert matched(snapshot) == matched(snapshot_queries(self.known.items(), STREAM))
 
     @invariant()
     def count(self) -> None:

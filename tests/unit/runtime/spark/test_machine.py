@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark import machine as machines
@@ -83,18 +82,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     return World(monkeypatch)
 
 
-def eventually(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_a_jvm_that_ends_is_replaced(world: World) -> None:
     machine = world.machine()
     world.processes[0].code = -9
     assert world.starts.acquire(timeout=20)
-    eventually(lambda: machine.trouble is None)
+    wait_until(lambda: machine.trouble is None)
     assert len(world.processes) == 2
     assert [error.code for error in world.ends] == ["POND-415"]
     assert "signal 9" in str(world.ends[0].detail)
@@ -121,7 +113,7 @@ def test_attempts_are_repeated_and_then_given_up(world: World) -> None:
     assert world.starts.acquire(timeout=20)
     world.refused = 3
     world.processes[1].code = 1
-    eventually(lambda: machine.failure)
+    wait_until(lambda: machine.failure)
     assert machine.failure is machine.trouble is world.ends[-1]
     assert "3 attempts failed" in str(machine.failure.detail)
     assert "there is no memory for it" in str(machine.failure.detail)
@@ -134,7 +126,7 @@ def test_a_jvm_that_ends_again_and_again_is_given_up(world: World) -> None:
         world.processes[number].code = OUT_OF_MEMORY
         assert world.starts.acquire(timeout=20)
     world.processes[5].code = OUT_OF_MEMORY
-    eventually(lambda: machine.failure)
+    wait_until(lambda: machine.failure)
     assert machine.failure is not None
     assert "ended 6 times" in str(machine.failure.detail)
     assert "MILLPOND_DRIVER_MEMORY" in str(world.ends[0].detail)
@@ -165,7 +157,7 @@ def test_without_a_server_every_call_says_what_to_do(world: World) -> None:
     assert raised.value.__suppress_context__
     with pytest.raises(MillpondError, match="POND-415"):
         machine.session  # noqa: B018
-    eventually(lambda: world.ends)
+    wait_until(lambda: world.ends)
     assert len(world.processes) == 1
     machine.stop()
 

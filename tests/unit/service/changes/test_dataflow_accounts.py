@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from millpond.cql.tree.constraints import CLUSTERED, UNIQUE, Constraint
+from millpond.model.constraints import CLUSTERED, UNIQUE, Constraint
 from millpond.operators.protocol.releasing import ReleaseFigures, ReleaseRule
 from millpond.runtime.advance_job import AdvanceResult
 from millpond.service.changes.dataflow_accounts import (

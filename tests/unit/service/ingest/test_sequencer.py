@@ -16,7 +16,7 @@ from millpond.runtime.protocol import INBOX
 from millpond.service.ingest.sequencer import number_runs, source_key
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta
-from millpond.state.commit.epoch_change import StaleChange
+from millpond.state.epoch.epoch_change import StaleChange
 from millpond.state.segment_file import global_seq
 
 

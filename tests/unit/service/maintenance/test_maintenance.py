@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.service.conftest import SECOND, OpenPond, values
 
-from millpond.engine.matching import query_stem
+from millpond.engine.matching import stem_snapshot
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import maintenance_tasks
@@ -522,7 +522,7 @@ def test_streams_with_the_same_predicates_do_not_lose_each_other_s_files(s: Pond
     for number in range(20):
         s.register(f"SELECT v FROM s WHERE v > {number + 3}")
         feed(s, number + 1, number + 2)
-    query_stem._mapped_blocks._held.clear()  # as in a worker that has just started
+    stem_snapshot.mapped_blocks._held.clear()  # as in a worker that has just started
     feed(s, 5, 6, "t")
     assert values(s.ask("SELECT v FROM t WHERE v > 2")) == [5]
 
@@ -536,8 +536,8 @@ def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
         for number in range(20):
             s.register(f"SELECT v FROM s WHERE v > {number + 3}")
             s._components.stems.snapshot(s._components.log.version, stream_id(s))
-        query_stem._mapped_blocks._held.clear()
-        assert len(query_stem.StemSnapshot.load(stem).slots) == 1
+        stem_snapshot.mapped_blocks._held.clear()
+        assert len(stem_snapshot.StemSnapshot.load(stem).slots) == 1
     s.register("SELECT v FROM s WHERE v > 99")
     s._components.stems.snapshot(s._components.log.version, stream_id(s))
     assert not Path(stem).exists()

@@ -83,10 +83,10 @@ def test_streams_and_views_have_plans_and_other_objects_none(pond: Pond) -> None
     parts = components_of(pond)
     version = parts.log.version
     explainer = pond._explainer
-    assert "istream (incremental" in (explainer.of(version.find("d"), "shared") or "")
-    assert "v > 3" in (explainer.of(version.find("view"), "logical") or "")
+    assert "istream (incremental" in (explainer.explain_object(version.find("d"), "shared") or "")
+    assert "v > 3" in (explainer.explain_object(version.find("view"), "logical") or "")
     for name in ("s", "r", "nothing"):
-        assert explainer.of(version.find(name), "logical") is None
+        assert explainer.explain_object(version.find(name), "logical") is None
 
 
 def test_a_stream_valued_query_is_its_changes(pond: Pond) -> None:

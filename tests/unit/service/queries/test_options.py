@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millpond.catalog.objects import QueryDef
-from millpond.catalog.options import OPTIONS, Scope, list_options
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.errors import MillpondError
 from millpond.service.queries.options import (
     check_options,

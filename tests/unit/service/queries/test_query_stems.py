@@ -13,7 +13,7 @@ from tests.unit.service.versions import SCHEMA, stream, version_of
 from millpond.catalog.objects import QueryDef
 from millpond.cql import parse_query
 from millpond.engine.eddy.routing import Account
-from millpond.engine.matching.query_stem import StemSnapshot
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.service.queries import query_stems
 from millpond.service.queries.query_stems import QueryStems, slot_key

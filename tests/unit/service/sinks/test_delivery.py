@@ -21,7 +21,7 @@ from millpond.service.pond import Pond
 from millpond.service.sinks import sinks
 from millpond.service.sinks.delivery import Deliverer
 from millpond.service.sinks.sender import Delivery, DeliveryError
-from millpond.state.commit.epoch_change import StaleChange
+from millpond.state.epoch.epoch_change import StaleChange
 
 
 class Recorder:

@@ -59,7 +59,9 @@ def test_only_what_cannot_go_otherwise_is_final() -> None:
     ):
         error = Said("no")
         error.pgcode = code
-        assert sender()._delivery_error(psycopg2, error).is_final == final, code
+        explained = sender()._explain(error)
+        assert explained is not None, code
+        assert explained.is_final == final, code
 
 
 def test_keys_are_asked_for_in_pages() -> None:

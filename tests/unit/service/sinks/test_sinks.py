@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
 from tests.unit.service.changes.feeds.test_feed import SCHEMA, advance, open_pond, push, register
 from tests.unit.service.sinks.receiver import KEY, Receiver, receiving
+from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -43,13 +44,6 @@ def state(pond: Pond) -> str:
     return str(pond.status()["sinks"][0]["state"])
 
 
-def wait_for(is_so: Callable[[], bool]) -> None:
-    until = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
 def fetched(pond: Pond) -> int:
     return sum(len(pond.query(query.id).fetch("oldest")) for query in pond.queries(tag="fed"))
 
@@ -66,7 +60,7 @@ def test_changes_arrive_as_they_come_and_after_failures(pond: Pond, receiver: Re
     advance(pond)
     receiver.wait(fetched(pond))
     assert len(receiver.changes()) == len(set(map(str, receiver.changes())))
-    wait_for(lambda: pond.status()["sinks"][0]["changes"] == fetched(pond))
+    wait_until(lambda: pond.status()["sinks"][0]["changes"] == fetched(pond))
     (sink,) = pond.status()["sinks"]
     assert (sink["name"], sink["of"], sink["failures"]) == ("k", "queries tagged fed", 3)
     assert state(pond) == "delivers"
@@ -100,7 +94,7 @@ def test_a_dead_sink_says_so_and_is_brought_back(pond: Pond, receiver: Receiver)
     create(pond, receiver.url, ", attempts 3")
     push(pond, "s", (1, 1), (9, 2))
     advance(pond)
-    wait_for(lambda: state(pond).startswith("dead"))
+    wait_until(lambda: state(pond).startswith("dead"))
     assert state(pond) == "dead: the receiver answered 500 (3 attempts failed)"
     (problem,) = pond.status()["problems"]
     assert (problem["code"], problem["message"]) == ("POND-418", 'sink "k" is dead')
@@ -117,7 +111,7 @@ def test_gone_is_the_end_at_once(pond: Pond, receiver: Receiver) -> None:
     create(pond, receiver.url)
     push(pond, "s", (1, 1), (9, 2))
     advance(pond)
-    wait_for(lambda: state(pond) == "dead: the receiver answered 410")
+    wait_until(lambda: state(pond) == "dead: the receiver answered 410")
     assert len(receiver.ids) == 1
 
 
@@ -131,7 +125,7 @@ def test_an_inactive_sink_waits_and_a_pond_closes_while_one_hangs(
     assert (state(pond), receiver.ids) == ("inactive", [])
     receiver.answers = [0]
     pond.execute("ALTER SINK k SET (active = true, timeout = '60 s')")
-    wait_for(lambda: len(receiver.ids) == 1)
+    wait_until(lambda: len(receiver.ids) == 1)
     began = time.monotonic()
     pond.close()
     assert time.monotonic() - began < 45

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from millpond.state.commit.resolve_joins import ResolvedJoins, next_joins
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins, write_joins
+from millpond.state.epoch.resolve_joins import ResolvedJoins, next_joins
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
 
 CORE = JoinCore(5, "key", b"\x00plan", (1, 2), 3, 2, (10, 20), 9, ((0, -5), (1, 7)))

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.state.commit.epoch_change import EpochChange
+from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.inbox import inbox as inbox_module
 from millpond.state.inbox.inbox import KEY_LIFETIME, InboxRow
 from millpond.state.inbox.push_file import read_push

@@ -15,7 +15,7 @@ from millpond.errors import MillpondError
 
 
 @dataclass(frozen=True)
-class Place:
+class ResumePoint:
     """Where an answer goes on.
 
     Attributes:
@@ -38,7 +38,7 @@ class Place:
         return f"{incarnation}.{_digest(f'{query} {numbers}')}.{numbers}"
 
 
-def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
+def read_place(text: str, incarnation: str, query: str, leaves: int) -> ResumePoint:
     """Read a cursor.
 
     Raises:
@@ -47,7 +47,7 @@ def read_place(text: str, incarnation: str, query: str, leaves: int) -> Place:
     parts = text.split(".")
     try:
         own, digest, at, done, rows, rest = parts
-        found = Place(
+        found = ResumePoint(
             int(at),
             int(done),
             int(rows),

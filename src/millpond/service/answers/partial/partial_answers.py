@@ -22,7 +22,7 @@ from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.planner.bind.preference import BoundPreference, PartialShape
 from millpond.service.answers.leaf_scan import LeafView
-from millpond.service.answers.partial.cursor import Place, read_place
+from millpond.service.answers.partial.cursor import ResumePoint, read_place
 from millpond.service.answers.partial.join import JoinRun
 from millpond.service.answers.partial.joined_pieces import JoinedPieces
 from millpond.service.answers.partial.looking import LookedLeaf, spend
@@ -53,7 +53,7 @@ class PartialAnswers:
         query: PreparedQuery,
         streams: Sequence[StreamDef],
         after: str | None,
-    ) -> Place | None:
+    ) -> ResumePoint | None:
         """The place a cursor stands for. Raises POND-412."""
         if after is None:
             return None
@@ -68,7 +68,7 @@ class PartialAnswers:
         views: Sequence[Sequence[LeafView]],
         instant: int,
         budget: Budget,
-        place: Place | None,
+        place: ResumePoint | None,
     ) -> tuple[pa.Table, Part]:
         """Answer with what a budget finds.
 
@@ -115,7 +115,7 @@ class PartialAnswers:
         alone = place is None or shape.kind == "aggregate"
         if whole:
             return table, Part(1.0, made, rows, True, None, alone)
-        where = Place(instant, done + made, given, self._marks(version, leaves, place))
+        where = ResumePoint(instant, done + made, given, self._marks(version, leaves, place))
         cursor = where.write(self.incarnation, _describe(version, query, streams))
         return table, Part(share, made, rows, False, cursor, alone)
 
@@ -203,7 +203,7 @@ class PartialAnswers:
         streams: Sequence[StreamDef],
         views: Sequence[Sequence[LeafView]],
         instant: int,
-        place: Place | None,
+        place: ResumePoint | None,
     ) -> list[LookedLeaf]:
         found = []
         for number, (leaf, stream) in enumerate(zip(query.bound.streams, streams, strict=True)):
@@ -239,7 +239,7 @@ class PartialAnswers:
 
     @staticmethod
     def _marks(
-        version: Version, leaves: Sequence[LookedLeaf], place: Place | None
+        version: Version, leaves: Sequence[LookedLeaf], place: ResumePoint | None
     ) -> tuple[tuple[int, int, int], ...]:
         if place is not None:
             return place.leaves

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.answers.partial.cursor import Place, read_place
+from millpond.service.answers.partial.cursor import ResumePoint, read_place
 
 
 def test_a_cursor_is_read_as_it_was_written():
-    place = Place(-5, 1_000, 17, ((64, 12, -(2**62)), (0, 0, 7)))
+    place = ResumePoint(-5, 1_000, 17, ((64, 12, -(2**62)), (0, 0, 7)))
     text = place.write("3f2a9c", "SELECT 1")
     assert read_place(text, "3f2a9c", "SELECT 1", 2) == place
 
@@ -30,6 +30,6 @@ def test_a_cursor_is_read_as_it_was_written():
     ],
 )
 def test_what_is_no_cursor_is_refused(text):
-    query = Place(1, 2, 3, ()).write("3f2a9c", "SELECT 1").split(".")[1]
+    query = ResumePoint(1, 2, 3, ()).write("3f2a9c", "SELECT 1").split(".")[1]
     with pytest.raises(MillpondError, match="POND-412"):
         read_place(text.format(query=query), "3f2a9c", "SELECT 1", 1)

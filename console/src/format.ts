@@ -1,0 +1,31 @@
+// How values are written for people.
+export const count = (n: number) => Number(n).toLocaleString("en");
+
+export function moment(text: string | null | undefined): string {
+  return text ? text.replace("T", " ").replace(/\.0+$/, "") : "none";
+}
+
+export function duration(seconds: number): string {
+  const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"]];
+  const [size, unit] = units.find(([length]) => seconds >= length) ?? [1, "s"];
+  return `${Math.floor(seconds / size)} ${unit}`;
+}
+
+export function perSecond(rate: number | undefined): string {
+  if (rate === undefined) return "–";
+  return rate > 0 && rate < 10 ? rate.toFixed(1) : count(Math.round(rate));
+}
+
+export const isNumber = (type: string) => /INT$|INTEGER|FLOAT|DOUBLE|DECIMAL|HUGEINT/.test(type) && !/\[/.test(type);
+export const isTime = (type: string) => /^(TIMESTAMP|DATE)/.test(type) && !/\[/.test(type);
+
+/** A value of a cell as text. */
+export function cell(value: unknown, type = ""): string {
+  if (value === null || value === undefined) return "null";
+  if (typeof value === "object") return JSON.stringify(value);
+  return isTime(type) ? moment(String(value)) : String(value);
+}
+
+/** The seconds since 1970 of an instant in UTC. */
+export const seconds = (instant: string) => Date.parse(/Z$|[+-]\d\d:\d\d$/.test(instant) ? instant : `${instant}Z`) / 1000;
+export const instant = (at: number) => new Date(at * 1000).toISOString().replace(/\.?0*Z$/, "");

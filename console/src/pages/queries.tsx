@@ -1,0 +1,191 @@
+// Queries: all there are, found as somebody types, changed one by one or together.
+import { signal } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type ErrorFields, type ListedQuery, call } from "../api";
+import { count, moment } from "../format";
+import { fieldsOf, ProblemBox } from "../parts/problem";
+import { VirtualTable } from "../parts/rows";
+import { change, link, route } from "../route";
+import { canWrite, pause, status } from "../session";
+
+/** The rows of the first page, and of each further page: few first, so that a search is seen at once. */
+const FIRST = 100, MORE = 2000, EVERY_MS = 5000;
+const loaded = signal<ListedQuery[]>([]);
+const total = signal(0);
+const took = signal<number | null>(null);
+const chosen = signal<Set<number>>(new Set());
+let next: number | null = null;
+let turn = 0;
+let asked: AbortController | null = null;
+let filling = false;
+
+type State = "active" | "inactive" | "suspended";
+interface Filter { containing: string; owner: string; tag: string; state: State | ""; sort: string }
+
+function readFilter(): Filter {
+  const { params } = route.value;
+  const text = (name: string) => params.get(name) ?? "";
+  return { containing: text("containing"), owner: text("owner"), tag: text("tag"), state: text("state") as State | "", sort: text("sort") || "id" };
+}
+
+const toQuery = ({ sort, ...filter }: Filter) => ({ ...without(filter), sort: sort as "id" });
+const without = (filter: Omit<Filter, "sort">) => Object.fromEntries(Object.entries(filter).filter(([, value]) => value)) as {
+  containing?: string; owner?: string; tag?: string; state?: State;
+};
+
+async function find(filter: Filter): Promise<void> {
+  const mine = ++turn;
+  asked?.abort();
+  asked = new AbortController();
+  const begun = performance.now();
+  const page = await call("get", "/v1/queries", { query: { ...toQuery(filter), limit: FIRST }, signal: asked.signal });
+  if (mine !== turn) return;
+  took.value = performance.now() - begun;
+  loaded.value = page.queries;
+  total.value = page.total;
+  next = page.next;
+}
+
+/** Reads on until a row is there. */
+async function fill(filter: Filter, upto: number): Promise<void> {
+  if (filling) return;
+  filling = true;
+  try {
+    const mine = turn;
+    while (next !== null && loaded.value.length < upto) {
+      const limit = upto - loaded.value.length > MORE ? 10_000 : MORE;
+      const page = await call("get", "/v1/queries", { query: { ...toQuery(filter), after: next, limit } });
+      if (mine !== turn) return;
+      loaded.value = [...loaded.value, ...page.queries];
+      next = page.next;
+    }
+  } finally {
+    filling = false;
+  }
+}
+
+export function Queries() {
+  const filter = readFilter();
+  const [error, setError] = useState<ErrorFields | null>(null);
+  const [said, setSaid] = useState("");
+  const key = JSON.stringify(filter);
+  const attempt = async (act: () => Promise<void>) => {
+    try {
+      await act();
+      setError(null);
+    } catch (problem) {
+      if (problem instanceof DOMException) return; // another search has begun
+      setError(fieldsOf(problem));
+    }
+  };
+  useEffect(() => {
+    chosen.value = new Set();
+    void attempt(() => find(filter));
+  }, [key]);
+  const live = useRef(key);
+  live.current = key;
+  useEffect(() => {
+    let on = true;
+    void (async () => {
+      // Others make and drop queries too; the list follows unless somebody has scrolled on.
+      for (let before = status.value?.queries; on; before = status.value?.queries) {
+        await pause(EVERY_MS);
+        if (on && !document.hidden && loaded.value.length <= FIRST && before !== status.value?.queries) {
+          await attempt(() => find(readFilter()));
+        }
+      }
+    })();
+    return () => { on = false; };
+  }, []);
+  const act = (what: string, work: (names: string) => Promise<{ queries: number }>) => attempt(async () => {
+    const { queries } = await work([...chosen.value].join(","));
+    setSaid(`${count(queries)} ${queries === 1 ? "query" : "queries"} ${what}`);
+    chosen.value = new Set();
+    await find(filter);
+  });
+  const alter = (options: Record<string, unknown>, what: string) =>
+    act(what, (queries) => call("patch", "/v1/queries", { query: { queries }, body: options as never }));
+  const many = chosen.value.size;
+  return (
+    <main>
+      <section class="panel tall" aria-labelledby="queries-title">
+        <div class="tools">
+          <h2 id="queries-title">Queries</h2>
+          <input type="search" id="search" placeholder="Find in name or text" aria-label="Find in name or text"
+            value={filter.containing} onInput={(event) => change({ containing: event.currentTarget.value })} />
+          <input placeholder="owner" aria-label="Owner" size={10} value={filter.owner} onChange={(event) => change({ owner: event.currentTarget.value.trim() })} />
+          <input placeholder="tag" aria-label="Tag" size={10} value={filter.tag} onChange={(event) => change({ tag: event.currentTarget.value.trim() })} />
+          <select aria-label="State" value={filter.state} onChange={(event) => change({ state: event.currentTarget.value })}>
+            <option value="">any state</option><option>active</option><option>inactive</option><option>suspended</option>
+          </select>
+          <select aria-label="Order" value={filter.sort} onChange={(event) => change({ sort: event.currentTarget.value })}>
+            <option value="id">oldest first</option><option value="-id">newest first</option>
+            <option value="name">by name</option><option value="owner">by owner</option>
+          </select>
+          <span class="soft" id="found" aria-live="polite">{count(total.value)} found{took.value !== null && ` in ${Math.round(took.value)} ms`}</span>
+        </div>
+        {canWrite.value && (
+          <div class="tools bulk">
+            <span class="soft">{many ? `${count(many)} chosen` : "Choose queries to change them together"}</span>
+            <button type="button" disabled={!many} onClick={() => alter({ active: true }, "activated")}>Activate</button>
+            <button type="button" disabled={!many} onClick={() => alter({ active: false }, "deactivated")}>Deactivate</button>
+            <button type="button" disabled={!many} onClick={() => {
+              const weight = prompt("How much more than others are they worth? 1 is usual:", "1");
+              if (weight !== null) void alter({ weight: Number(weight) }, "weighed");
+            }}>Weigh</button>
+            <button type="button" disabled={!many} onClick={() => {
+              const tags = prompt("Their tags, with commas between them:", "");
+              if (tags !== null) void alter({ tags }, "tagged");
+            }}>Tag</button>
+            <button type="button" class="danger" disabled={!many} onClick={() => {
+              if (confirm(`Drop ${count(many)} ${many === 1 ? "query" : "queries"} for good?`)) {
+                void act("dropped", (queries) => call("delete", "/v1/queries", { query: { queries } }));
+              }
+            }}>Drop</button>
+            <span class="soft" role="status">{said}</span>
+          </div>
+        )}
+        {error && <ProblemBox error={error} />}
+        {total.value === 0 && took.value !== null ? (
+          <p class="nothing">{Object.keys(without(filter)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>
+        ) : (
+          <VirtualTable total={total.value} label="Queries" columns={7}
+            onSeen={(_, end) => { if (end > loaded.value.length) void attempt(() => fill(filter, end)); }}
+            rowClass={(i) => (loaded.value[i] && chosen.value.has(loaded.value[i].id) ? "chosen" : "")}
+            head={<>
+              <th class="box">{canWrite.value && <input type="checkbox" aria-label="Choose all that are shown"
+                checked={many > 0 && many === loaded.value.length}
+                onChange={(event) => { chosen.value = new Set(event.currentTarget.checked ? loaded.value.map((q) => q.id) : []); }} />}</th>
+              <th scope="col">name</th><th scope="col">state</th><th scope="col">owner</th><th scope="col">tags</th>
+              <th scope="col">registered</th><th scope="col">text</th>
+            </>}
+            row={(i) => <Row query={loaded.value[i]} />} />
+        )}
+      </section>
+    </main>
+  );
+}
+
+function Row({ query }: { query: ListedQuery | undefined }) {
+  if (!query) return <td class="soft" colSpan={7}>…</td>;
+  const state = query.suspended ? "suspended" : query.active ? "active" : "inactive";
+  const toggle = (on: boolean) => {
+    const set = new Set(chosen.value);
+    if (on) set.add(query.id);
+    else set.delete(query.id);
+    chosen.value = set;
+  };
+  const tags = query.options.tags;
+  return (
+    <>
+      <td class="box">{canWrite.value && <input type="checkbox" aria-label={`Choose ${query.name}`} checked={chosen.value.has(query.id)}
+        onChange={(event) => toggle(event.currentTarget.checked)} />}</td>
+      <td><a href={link("query", query.name)}>{query.name}</a></td>
+      <td><span class={`tag ${state}`} title={query.suspended ?? undefined}>{state}</span></td>
+      <td>{String(query.options.owner ?? "")}</td>
+      <td>{Array.isArray(tags) ? tags.join(", ") : String(tags ?? "")}</td>
+      <td>{moment(query.registered_at).slice(0, 19)}</td>
+      <td><code title={query.cql}>{query.cql.replace(/\s+/g, " ")}</code></td>
+    </>
+  );
+}

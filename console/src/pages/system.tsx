@@ -1,0 +1,201 @@
+// System: what is wrong, on top; how much comes, how late, what is refused; and the entities.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type Answer, type Entity, type ErrorFields, call } from "../api";
+import { cell, count, duration, moment, perSecond, seconds } from "../format";
+import { AnswerBox } from "../parts/answer";
+import { draw } from "../parts/chart";
+import { fieldsOf, ProblemBox } from "../parts/problem";
+import { VirtualTable } from "../parts/rows";
+import { change, link, route } from "../route";
+import { isAdmin, rates, status } from "../session";
+
+export function System() {
+  const shown = status.value;
+  const rejectsOf = route.value.params.get("rejects");
+  if (!shown) return <main><section class="panel"><p class="nothing">Waiting for the server …</p></section></main>;
+  const wrong = [...shown.problems, ...complaints(shown)];
+  return (
+    <main>
+      <section class={`panel ${wrong.length ? "" : "calm"}`} aria-labelledby="wrong-title">
+        <div class="tools"><h2 id="wrong-title">{wrong.length ? "What is wrong" : "Nothing is wrong"}</h2></div>
+        {wrong.map((error) => <ProblemBox error={error} />)}
+      </section>
+      <section class="panel" aria-labelledby="rate-title">
+        <div class="tools"><h2 id="rate-title">Rows per second</h2><span class="soft">since this page was opened</span></div>
+        <Throughput />
+      </section>
+      <section class="panel" aria-labelledby="streams-title">
+        <div class="tools"><h2 id="streams-title">Streams</h2></div>
+        <div class="scroll short" tabIndex={0} role="region" aria-label="Streams">
+          <table>
+            <thead><tr>
+              <th scope="col">stream</th><th scope="col">state</th><th scope="col" class="number">rows/s</th><th scope="col" class="number">rows</th>
+              <th scope="col" class="number">kept</th><th scope="col" class="number">rejects</th>
+              <th scope="col" title="No element with a timestamp up to the heartbeat can come any more.">heartbeat</th>
+              <th scope="col" class="number" title="How far the heartbeat is behind the stream that is farthest.">behind</th>
+              <th scope="col" class="number" title="Distinct predicates that its elements are matched with.">slots</th>
+            </tr></thead>
+            <tbody>
+              {shown.streams.map((stream) => (
+                <tr>
+                  <td><code>{stream.name}</code></td>
+                  <td><span class={`tag ${stream.state}`} title={stream.reason ?? undefined}>{stream.state}</span></td>
+                  <td class="number">{perSecond(rates.value.get(stream.name)?.rate.at(-1))}</td>
+                  <td class="number">{count(stream.rows)}</td>
+                  <td class="number">{count(stream.kept)}</td>
+                  <td class="number">{stream.rejected > 0 && isAdmin.value
+                    ? <a href={link("system", "", { rejects: stream.name })}>{count(stream.rejected)}</a> : count(stream.rejected)}</td>
+                  <td>{moment(stream.heartbeat)}</td>
+                  <td class="number">{behind(stream.heartbeat, shown.streams.map((s) => s.heartbeat))}</td>
+                  <td class="number">{count(stream.slots)}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      </section>
+      {rejectsOf && <Rejects stream={rejectsOf} />}
+      {shown.sinks.length > 0 && <Sinks />}
+      {isAdmin.value && <Entities />}
+      <section class="panel" aria-labelledby="server-title">
+        <div class="tools"><h2 id="server-title">Server</h2></div>
+        <dl class="facts">
+          {([["version", shown.version], ["up", duration(shown.uptime_s)], ["epoch", count(shown.epoch)], ["queries", count(shown.queries)],
+            ["followed", count(shown.followed)], ["relations", count(shown.relations)],
+            ...Object.entries(shown.runtime).map(([key, value]) => [key, cell(value)])] as [string, string][])
+            .map(([key, value]) => <div><dt>{key}</dt><dd>{value}</dd></div>)}
+        </dl>
+      </section>
+    </main>
+  );
+}
+
+type Figures = NonNullable<typeof status.value>;
+
+/** What is wrong with streams and sinks, worded as problems. */
+function complaints(shown: Figures): ErrorFields[] {
+  const rest = { detail: null, hint: null, place: null };
+  const streams = shown.streams.filter((stream) => stream.reason).map((stream) => ({
+    ...rest, code: stream.state, message: `stream "${stream.name}"`, detail: stream.reason,
+  }));
+  const sinks = shown.sinks.filter((sink) => sink.dead).map((sink) => ({
+    ...rest, code: sink.state, message: `sink "${sink.name}" to ${sink.to}`, detail: sink.dead,
+  }));
+  return [...streams, ...sinks];
+}
+
+function behind(heartbeat: string | null, all: (string | null)[]): string {
+  const known = all.flatMap((one) => (one ? [seconds(one)] : [])).filter(Number.isFinite);
+  if (!heartbeat || !known.length) return "–";
+  const lag = Math.max(...known) - seconds(heartbeat);
+  return Number.isFinite(lag) ? (lag < 1 ? "0 s" : duration(lag)) : "–";
+}
+
+function Throughput() {
+  const box = useRef<HTMLDivElement>(null);
+  const names = [...rates.value.keys()].slice(0, 6);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || !names.length) return undefined;
+    const table = () => {
+      const at = [...new Set(names.flatMap((name) => rates.peek().get(name)?.at ?? []))].sort((a, b) => a - b);
+      const series = names.map((name) => {
+        const one = rates.peek().get(name);
+        const byTime = new Map(one?.at.map((time, i) => [time, one.rate[i]!]));
+        return at.map((time) => byTime.get(time) ?? null);
+      });
+      return [at, ...series] as never;
+    };
+    const drawn = draw(element, table(), { form: "line", time: true, names: null, labels: ["time", ...names], height: 180 });
+    const stop = rates.subscribe(() => drawn.plot.setData(table()));
+    return () => { stop(); drawn.end(); };
+  }, [names.join()]);
+  return names.length ? <div class="chart" ref={box} role="img" aria-label="Rows per second of each stream" />
+    : <p class="nothing">Figures come with the second look, in two seconds.</p>;
+}
+
+function Rejects({ stream }: { stream: string }) {
+  const [rows, setRows] = useState<Answer | null>(null);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  useEffect(() => {
+    const text = `SELECT * FROM "${stream}$rejects" [ROWS 500]`;
+    call("post", "/v1/statements", { body: { text } }).then(
+      ({ results }) => { setRows(results[0] as Answer); setError(null); }, (problem) => setError(fieldsOf(problem)),
+    );
+  }, [stream]);
+  return (
+    <section class="panel" aria-labelledby="rejects-title">
+      <div class="tools"><h2 id="rejects-title">Rejects of {stream}</h2><span class="soft">rows that did not become elements, with the reason</span>
+        <span class="fill" /><button type="button" onClick={() => change({ rejects: "" })}>Close</button></div>
+      {error && <ProblemBox error={error} />}
+      {rows && <AnswerBox rows={rows} facts={rows} name={`rejects_${stream}`} />}
+    </section>
+  );
+}
+
+function Sinks() {
+  return (
+    <section class="panel" aria-labelledby="sinks-title">
+      <div class="tools"><h2 id="sinks-title">Sinks</h2></div>
+      <div class="scroll short" tabIndex={0} role="region" aria-label="Sinks">
+        <table>
+          <thead><tr><th scope="col">sink</th><th scope="col">of</th><th scope="col">to</th><th scope="col">state</th>
+            <th scope="col" class="number">delivered</th><th scope="col" class="number">failures</th></tr></thead>
+          <tbody>{status.value!.sinks.map((sink) => (
+            <tr><td>{sink.name}</td><td>{sink.of}</td><td>{sink.to}</td><td><span class={`tag ${sink.state}`}>{sink.state}</span></td>
+              <td class="number">{count(sink.changes)}</td><td class="number">{count(sink.failures)}</td></tr>
+          ))}</tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Entities() {
+  const [all, setAll] = useState<Entity[]>([]);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  const wanted = (route.value.params.get("entity") ?? "").toLowerCase();
+  const look = () => call("get", "/v1/entities").then(
+    ({ entities }) => { setAll(entities); setError(null); }, (problem) => setError(fieldsOf(problem)),
+  );
+  useEffect(() => { void look(); }, []);
+  const found = all.filter((one) => !wanted || `${one.id} ${one.of}`.toLowerCase().includes(wanted));
+  const set = async (one: Entity, name: string) => {
+    const old = one.settings[name];
+    const text = prompt(`${name} of ${one.id}:`, cell(old));
+    if (text === null || text === cell(old)) return;
+    const value = typeof old === "number" ? Number(text) : typeof old === "boolean" ? text === "true" : text;
+    try {
+      await call("patch", "/v1/entities/{entity}", { path: { entity: one.id }, body: { [name]: value } as never });
+      await look();
+    } catch (problem) {
+      setError(fieldsOf(problem));
+    }
+  };
+  return (
+    <section class="panel" aria-labelledby="entities-title">
+      <div class="tools">
+        <h2 id="entities-title">Control tables</h2>
+        <input type="search" placeholder="Find an operator, queue or synopsis" aria-label="Find an entity" value={wanted}
+          onInput={(event) => change({ entity: event.currentTarget.value })} />
+        <button type="button" onClick={() => void look()}>Look again</button>
+        <span class="soft">{count(found.length)} of {count(all.length)}</span>
+      </div>
+      {error && <ProblemBox error={error} />}
+      <VirtualTable total={found.length} height={34} label="Control tables" columns={5}
+        head={<><th scope="col">entity</th><th scope="col">kind</th><th scope="col">of</th><th scope="col">figures</th><th scope="col">settings</th></>}
+        row={(i) => {
+          const one = found[i]!;
+          const figures = Object.entries(one.figures).map(([key, value]) => `${key} ${cell(value)}`).join(" · ");
+          return (
+            <>
+              <td><code>{one.id}</code></td><td>{one.kind}</td><td>{one.of}</td><td title={figures}>{figures}</td>
+              <td>{Object.entries(one.settings).map(([name, value]) => (
+                <button type="button" class="small" onClick={() => void set(one, name)} title={`Set ${name}`}>{name} {cell(value)}</button>
+              ))}</td>
+            </>
+          );
+        }} />
+    </section>
+  );
+}

@@ -1,0 +1,153 @@
+"""The options of sinks; `options.py` has them in the one list of all."""
+
+from __future__ import annotations
+
+from millpond.catalog.option import Option, Scope
+from millpond.catalog.option_values import (
+    BATCH,
+    INTEGER,
+    PORT,
+    SECRET,
+    TOPIC,
+    UP_TO_A_MINUTE,
+    URL,
+    VARIABLE,
+    one_of,
+    path,
+)
+
+SINK_OPTIONS = (
+    Option(
+        "url",
+        (Scope.SINK,),
+        URL,
+        "where batches are posted to",
+        unless_given="it has to be given",
+        remark="See [webhooks](../guide/webhooks.md).",
+    ),
+    Option(
+        "key_env",
+        (Scope.SINK,),
+        VARIABLE,
+        "it holds the key that batches are signed with",
+        unless_given="`key_file` says where the key is",
+        remark="A client's begins with `MILLPOND_SINK_`.",
+    ),
+    Option(
+        "key_file",
+        (Scope.SINK,),
+        path("the path of a file of the server"),
+        "it holds the key that batches are signed with",
+        unless_given="`key_env` says where the key is",
+        remark="Not for clients.",
+    ),
+    Option(
+        "bootstrap",
+        (Scope.SINK,),
+        path("brokers of Kafka, `host:port, …`"),
+        "where a sink USING kafka begins to look for its topic",
+        unless_given="it has to be given",
+        remark="See [Kafka](../guide/kafka.md#changes-to-a-topic).",
+    ),
+    Option(
+        "topic",
+        (Scope.SINK,),
+        TOPIC,
+        "where changes are written to",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "cursor_topic",
+        (Scope.SINK,),
+        TOPIC,
+        "the compacted topic that says how far the sink has come; it is made if it is not there",
+        "millpond_cursors",
+    ),
+    Option(
+        "config",
+        (Scope.SINK,),
+        path("the path of a file of the server, or secret('name')"),
+        "it holds more settings of Kafka's client, such as what it needs to log in",
+        unless_given="the client has no more settings",
+    ),
+    Option(
+        "host",
+        (Scope.SINK,),
+        path("a host's name or address"),
+        "the server of PostgreSQL that a sink USING postgres connects to",
+        unless_given="it has to be given",
+        remark="See [PostgreSQL](../guide/postgres.md#a-table-kept-equal-to-an-answer).",
+    ),
+    Option("port", (Scope.SINK,), PORT, "the server's port", 5432),
+    Option(
+        "database",
+        (Scope.SINK,),
+        path("a database's name"),
+        "the database the table is in",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "user",
+        (Scope.SINK,),
+        path("a user's name"),
+        "who logs in",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "password",
+        (Scope.SINK,),
+        SECRET,
+        "the password of `user`",
+        unless_given="none, or what the file `PGPASSFILE` names says",
+    ),
+    Option(
+        "sslmode",
+        (Scope.SINK,),
+        one_of("prefer", "disable", "allow", "require", "verify-ca", "verify-full"),
+        "whether the connection is encrypted, and whether the server has to prove who it is",
+        "prefer",
+    ),
+    Option(
+        "sslrootcert",
+        (Scope.SINK,),
+        path("the path of a file of the server"),
+        "it holds the certificates of who may have signed the server's",
+        unless_given="the client's own place for it",
+    ),
+    Option(
+        "table",
+        (Scope.SINK,),
+        path("a table's name, or a schema's and a table's: 'public.late'"),
+        "the table that is kept equal to the query's answer; it has to be there",
+        unless_given="it has to be given",
+    ),
+    Option(
+        "cursor_table",
+        (Scope.SINK,),
+        path("a table's name, or a schema's and a table's"),
+        "the table that says how far the sink has come; it is made if it is not there",
+        "millpond_cursors",
+    ),
+    Option(
+        "timeout",
+        (Scope.SINK,),
+        UP_TO_A_MINUTE,
+        "how long one attempt to deliver may take in all",
+        "10 SECONDS",
+    ),
+    Option(
+        "attempts",
+        (Scope.SINK,),
+        INTEGER,
+        "after how many failures in a row the sink is dead; they are 1, 2, 4, … seconds apart, and"
+        " ten minutes at most",
+        15,
+    ),
+    Option(
+        "batch",
+        (Scope.SINK,),
+        BATCH,
+        "the most changes of one delivery",
+        500,
+    ),
+)

@@ -1,0 +1,46 @@
+"""A browser for the tests of the console, and a served pond without Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from millpond.service.pond import Pond
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from browser import Browser, Missing, find_programs
+from served import Served, serve
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One browser for all tests of a run."""
+    try:
+        programs = find_programs()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with Browser(*programs) as browser:
+        yield browser
+
+
+@pytest.fixture
+def served(pond: Pond) -> Iterator[Served]:
+    """The pond of three flights, served on a port of this machine."""
+    with serve(pond) as served:
+        yield served
+
+
+@pytest.fixture
+def page(served: Served, browser: Browser) -> Callable[[str], Browser]:
+    """Opens a page of the console as somebody who was never there."""
+
+    def open_page(path: str = "#/write") -> Browser:
+        browser.forget(served.url)
+        browser.open(f"{served.url}/{path}")
+        return browser
+
+    return open_page

@@ -1,0 +1,100 @@
+"""A walk through each page of the console, in a browser, against a served pond."""
+
+from __future__ import annotations
+
+import pytest
+from browser import Keys
+
+from millpond.service.pond import Pond
+
+QUERY = "CREATE QUERY late WITH (owner = 'ann', tags = 'demo') AS\
+ SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 0"
+
+
+def test_write(page, pond: Pond) -> None:
+    there = page()
+    there.sees("running", "#state")
+    # An error is marked at its place while somebody types.
+    there.write("SELECT nope FROM flights")
+    marked = there.wait(lambda: there.in_editor(".cm-lintRange-error"), "no error is marked")
+    assert marked[0].text == "nope"
+    # Names are completed from the catalog, after a word that they are meant by.
+    there.write("SELECT carrier FROM ")
+    there.send(Keys.CONTROL, " ")
+    offered = there.wait(lambda: there.in_editor(".cm-completionLabel"), "nothing is offered")
+    assert "flights" in [one.text for one in offered]
+    there.send(Keys.ESCAPE)
+    there.write("SELECT carrier, delay FROM flights ORDER BY delay DESC")
+    keywords = there.wait(lambda: there.in_editor(".cm-line span"), "nothing is highlighted")
+    assert keywords[0].text == "SELECT"
+    there.send(Keys.CONTROL, Keys.ENTER)
+    there.sees("3 rows", "#results")
+    there.press("Chart")
+    there.find("#results .chart canvas")
+    # What is shown is an address.
+    address = there.run("return location.href")
+    there.open(address)
+    assert "ORDER BY delay DESC" in there.editor().text
+    there.write("SELECT 1 +")
+    there.click("#run")
+    there.sees("CQL-1", "#results .error")
+    assert there.complaints() == []
+
+
+def test_queries_and_one_query(page, pond: Pond) -> None:
+    pond.execute(QUERY)
+    pond.execute("CREATE QUERY other AS SELECT * FROM flights [ROWS 10]")
+    there = page("#/queries")
+    there.sees("2 found", "#found")
+    there.find("#search").send_keys("delay > 0")
+    there.sees("1 found", "#found")
+    there.click("tbody input[type=checkbox]")
+    there.press("Deactivate")
+    there.sees("1 query deactivated")
+    assert [q.options.get("active") for q in pond.queries(containing="delay >")] == [False]
+    there.find("tbody input[type=checkbox]").click()
+    there.press("Activate")
+    there.sees("1 query activated")
+    there.run("[...document.querySelectorAll('tbody a')].find(a => a.text === 'late').click()")
+    there.sees("as of 2026-03-01", ".foot")
+    there.sees("stream flights", "pre.plan")
+    # Changes come by themselves.
+    there.click("#live")
+    there.sees("following", "#feed")
+    pond.ingest("flights", [{"ts": "2026-03-01 11:55:00", "carrier": "ZZ", "delay": 77.0}])
+    pond.execute("HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:56:00'")
+    there.sees("ZZ", "#changes")
+    there.sees("ZZ", ".answer")
+    # The answer as it was.
+    there.open(there.run("return location.href.replace('live=1', 'at=2026-03-01T11:45:00')"))
+    there.sees("as of 2026-03-01 11:45:00", ".foot")
+    assert "ZZ" not in there.find(".answer").text
+    assert there.complaints() == []
+
+
+def test_system(page, pond: Pond) -> None:
+    pond.ingest("flights", [{"ts": "never", "carrier": "ZZ"}])
+    pond.catch_up()
+    there = page("#/system")
+    there.sees("Nothing is wrong")
+    there.find("a[href*=rejects]").click()
+    there.sees("never", "[aria-label='Rows of rejects_flights']")
+    there.find("[aria-label='Find an entity']").send_keys("inbox")
+    there.sees("queue:inbox")
+    assert there.complaints() == []
+
+
+@pytest.mark.parametrize("width", [390, 1280, 2560])
+def test_no_page_is_wider_than_the_screen(page, pond: Pond, width: int) -> None:
+    pond.execute(QUERY)
+    there = page()
+    try:
+        there.resize(width, 800)
+        for path in ("#/write", "#/queries", "#/query/late?view=chart", "#/system"):
+            there.run("location.hash = arguments[0]", path)
+            there.sees("running", "#state")
+            there.find("main .panel")
+            wide = there.run("return document.documentElement.scrollWidth")
+            assert wide <= width, (path, wide)
+    finally:
+        there.resize(1280, 900)
