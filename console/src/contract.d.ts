@@ -992,6 +992,7 @@ export interface components {
             to: string;
         };
         StatementsBody: {
+            only?: "query" | null;
             text: string;
         };
         Status: {
