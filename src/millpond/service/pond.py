@@ -32,12 +32,12 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import given_rows, row_formats
+from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
-from millpond.service.queries.parameter_table import fill_table
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.registration_request import RegistrationRequest

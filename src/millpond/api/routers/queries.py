@@ -29,9 +29,9 @@ from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service import json_values
+from millpond.service.ingest.parameter_table import fill_table, place_in, read_parameters
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.options import check_options
-from millpond.service.queries.parameter_table import fill_table, place_in, read_parameters
 from millpond.service.queries.query_selection import QuerySelection
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.

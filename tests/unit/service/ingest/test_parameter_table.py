@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.service.ingest.parameter_table import fill_table, read_parameters
 from millpond.service.queries.given_registration import table_of_parameters
-from millpond.service.queries.parameter_table import fill_table, read_parameters
 
 TEXT = "SELECT * FROM s WHERE k = $k AND v < $v"
 
