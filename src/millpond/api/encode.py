@@ -12,13 +12,18 @@ from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    REDUCED,
+    Definition,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    given_options,
+)
 from millpond.errors import MillpondError
 from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.service import json_values
-from millpond.service.queries.options import REDUCED, given_options
 from millpond.service.results import (
     Answer,
     Changes,
@@ -142,6 +147,8 @@ def answer_parquet(answer: Answer) -> bytes:
     Raises:
         MillpondError: SERVE-709, Parquet has no type for a column.
     """
+    from pyarrow import parquet  # clients import this module, and read no Parquet
+
     sink = pa.BufferOutputStream()
     try:
         parquet.write_table(_with_facts(answer), sink)
