@@ -232,8 +232,8 @@ def options_page() -> str:
         "",
         "## Settings of the system",
         "",
-        "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entity"
-        " `queue:inbox` over HTTP. They are durable.",
+        "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entities"
+        " `queue:inbox` and `scheduler:all` over HTTP. They are durable.",
         "",
         *_table(Scope.SYSTEM),
         "",

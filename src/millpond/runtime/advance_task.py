@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
@@ -94,8 +94,15 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
-    releases = held.flow.list_release_figures()
-    return AdvanceResult(tuple(built), failures, reached, logged=shared, releases=releases)
+    return AdvanceResult(
+        tuple(built),
+        failures,
+        reached,
+        logged=shared,
+        releases=held.flow.list_release_figures(),
+        work=held.flow.list_work(),
+        queues=held.flow.queues,
+    )
 
 
 def _look(job: AdvanceJob) -> AdvanceResult:

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import is_not
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
