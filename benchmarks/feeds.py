@@ -27,7 +27,7 @@ from _harness import console, percentile, show
 from millpond.errors import MillpondError
 from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.testing.local_runtime import open_local
 
 #: Pushes a second, at any rate.

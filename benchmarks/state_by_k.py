@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from _harness import picture, show
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.testing.changes_play import BEFORE, plan_query
 from millpond.testing.oracle_pond import OraclePond

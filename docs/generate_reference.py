@@ -17,9 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from millpond.api.app import create_app
-from millpond.api.client import RemotePond
+from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.api.problems import status_of
-from millpond.api.remote_handles import RemoteHandle, RemoteStream
 from millpond.catalog.option import Option, Scope
 from millpond.catalog.options import OPTIONS, list_options
 from millpond.cql.tree.explain_levels import Level
@@ -233,8 +232,8 @@ def options_page() -> str:
         "",
         "## Settings of the system",
         "",
-        "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entity"
-        " `queue:inbox` over HTTP. They are durable.",
+        "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entities"
+        " `queue:inbox` and `scheduler:all` over HTTP. They are durable.",
         "",
         *_table(Scope.SYSTEM),
         "",

@@ -4,66 +4,6 @@
  */
 
 export interface paths {
-    "/healthz": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Liveness
-         * @description Returns 200 while the server is running; with `?ready`, the same as `/readyz`.
-         */
-        get: operations["liveness_healthz_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/metrics": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Metrics
-         * @description Returns all metrics in the text format of Prometheus.
-         */
-        get: operations["metrics_metrics_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/readyz": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Readiness
-         * @description Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason.
-         */
-        get: operations["readiness_readyz_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/v1/caller": {
         parameters: {
             query?: never;
@@ -71,55 +11,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Caller
-         * @description Returns the owner and the role of the token that the request bears.
-         */
-        get: operations["caller_v1_caller_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/catch-up": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["CallerFacts"];
+                    };
+                };
+            };
         };
-        get?: never;
-        put?: never;
-        /**
-         * Catch Up
-         * @description Waits until all acknowledged rows, and all rows sources have now, are visible.
-         */
-        post: operations["catch_up_v1_catch_up_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/changes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Feed
-         * @description Returns the changes of all selected queries, as one page or as an endless stream.
-         *
-         *     Every change names its query and has a cursor that stands for all queries of the feed.
-         *     A `mark` says up to which instant the changes are complete. Queries that come, end, change
-         *     or stop are events, and the feed goes on.
-         */
-        get: operations["feed_v1_changes_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -135,11 +45,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Entities
-         * @description Lists the control tables: all operators, queues and synopses, with their figures.
-         */
-        get: operations["entities_v1_entities_get"];
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Entities"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -155,41 +79,39 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Entity
-         * @description Returns one operator, queue or synopsis by its id.
-         */
-        get: operations["entity_v1_entities__entity__get"];
+        get?: never;
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /**
-         * Set Entity
-         * @description Changes settings of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …
-         */
-        patch: operations["set_entity_v1_entities__entity__patch"];
-        trace?: never;
-    };
-    "/v1/functions": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
+        patch: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    entity: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Entity"];
+                    };
+                };
+            };
         };
-        /**
-         * Functions
-         * @description Lists the user-defined functions: signature, time limit, and the cost of their calls.
-         */
-        get: operations["functions_v1_functions_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
         trace?: never;
     };
     "/v1/language": {
@@ -199,11 +121,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Language
-         * @description Lists the words of the grammar, and the functions that queries may call.
-         */
-        get: operations["language_v1_language_get"];
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Language"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -221,13 +157,29 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Parse
-         * @description Reads statements without running them, and says what is wrong with them, and where.
-         *
-         *     Names and types of queries are looked up too, up to the first statement that changes names.
-         */
-        post: operations["parse_v1_parse_post"];
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["ParseBody"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Parsed"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -241,11 +193,64 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Explain
-         * @description Returns the plan of any query; without `query`, what all registered queries share.
-         */
-        get: operations["explain_v1_plan_get"];
+        get: {
+            parameters: {
+                query?: {
+                    query?: string;
+                    level?: components["schemas"]["Level"];
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Plan"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    query?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PlanGraph"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -261,41 +266,117 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * List Queries
-         * @description Lists registered queries in the order of their ids, one page at a time.
-         *
-         *     Send `next` as `after` to get the next page; `next` is null on the last page.
-         */
-        get: operations["list_queries_v1_queries_get"];
+        get: {
+            parameters: {
+                query?: {
+                    limit?: number;
+                    after?: number;
+                    sort?: "id" | "name" | "owner" | "registered_at" | "-id" | "-name" | "-owner" | "-registered_at";
+                    queries?: string;
+                    owner?: string;
+                    tag?: string;
+                    state?: "active" | "inactive" | "suspended";
+                    containing?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryPage"];
+                    };
+                };
+            };
+        };
         put?: never;
-        /**
-         * Register
-         * @description Registers one query, or a list of queries.
-         *
-         *     `params` are the values of the parameters in the text: `$most` stands for `params["most"]`,
-         *     as one constant of its type.
-         *
-         *     All queries of a list are registered, or none of them. If a query has an error, the error's
-         *     `detail` begins with the query's position in the list, counting from 0.
-         */
-        post: operations["register_v1_queries_post"];
-        /**
-         * Drop Many
-         * @description Drops all selected queries in one epoch: all of them, or none.
-         *
-         *     At least one condition must be given. Returns how many queries were dropped.
-         */
-        delete: operations["drop_many_v1_queries_delete"];
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["RegistrationBody"][];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        Location?: string;
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Query"] | components["schemas"]["Query"][];
+                    };
+                };
+            };
+        };
+        delete: {
+            parameters: {
+                query?: {
+                    queries?: string;
+                    owner?: string;
+                    tag?: string;
+                    state?: "active" | "inactive" | "suspended";
+                    containing?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryCount"];
+                    };
+                };
+            };
+        };
         options?: never;
         head?: never;
-        /**
-         * Alter Many
-         * @description Changes options of all selected queries in one epoch: of all of them, or of none.
-         *
-         *     At least one condition must be given. Returns how many queries were selected.
-         */
-        patch: operations["alter_many_v1_queries_patch"];
+        patch: {
+            parameters: {
+                query?: {
+                    queries?: string;
+                    owner?: string;
+                    tag?: string;
+                    state?: "active" | "inactive" | "suspended";
+                    containing?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryCount"];
+                    };
+                };
+            };
+        };
         trace?: never;
     };
     "/v1/queries/{query}": {
@@ -305,49 +386,77 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Describe
-         * @description Returns a query: its definition, its columns, and how far its changes are computed.
-         */
-        get: operations["describe_v1_queries__query__get"];
-        put?: never;
-        post?: never;
-        /**
-         * Unregister
-         * @description Unregisters a query.
-         */
-        delete: operations["unregister_v1_queries__query__delete"];
-        options?: never;
-        head?: never;
-        /**
-         * Alter
-         * @description Changes options of a query: `{"active": false}`, `{"weight": 0.5}`, …
-         */
-        patch: operations["alter_v1_queries__query__patch"];
-        trace?: never;
-    };
-    "/v1/queries/{query}/changes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    query: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Query"];
+                    };
+                };
+            };
         };
-        /**
-         * Changes
-         * @description Returns the changes of a query after a cursor, as one page or as an endless stream.
-         *
-         *     A page is JSON, NDJSON or Arrow. Send its `cursor` as `after` to get the next page. With
-         *     `follow=true` the response does not end: it is NDJSON, or server-sent events for a
-         *     browser's EventSource. A change is returned only when it is final; it is never revised.
-         */
-        get: operations["changes_v1_queries__query__changes_get"];
         put?: never;
         post?: never;
-        delete?: never;
+        delete: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    query: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                204: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content?: never;
+                };
+            };
+        };
         options?: never;
         head?: never;
-        patch?: never;
+        patch: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    query: string;
+                };
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": {
+                        [key: string]: unknown;
+                    };
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Query"];
+                    };
+                };
+            };
+        };
         trace?: never;
     };
     "/v1/queries/{query}/plan": {
@@ -357,11 +466,29 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Plan
-         * @description Returns the query's plan as text, at one of the levels of EXPLAIN.
-         */
-        get: operations["plan_v1_queries__query__plan_get"];
+        get: {
+            parameters: {
+                query?: {
+                    level?: components["schemas"]["Level"];
+                };
+                header?: never;
+                path: {
+                    query: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryPlan"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -377,13 +504,45 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Invoke
-         * @description Returns the query's answer as of now, or as of an instant whose elements are kept.
-         *
-         *     With a budget, the answer is its most promising part.
-         */
-        get: operations["invoke_v1_queries__query__result_get"];
+        get: {
+            parameters: {
+                query?: {
+                    at?: string;
+                    budget?: string;
+                    after?: string;
+                    max_seconds?: number;
+                };
+                header?: {
+                    accept?: string;
+                };
+                path: {
+                    query: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        "Millpond-As-Of"?: string;
+                        "Millpond-Bounds"?: string;
+                        "Millpond-Epoch"?: string;
+                        "Millpond-Estimated"?: string;
+                        "Millpond-Exact"?: string;
+                        "Millpond-Final"?: string;
+                        "Millpond-Loss"?: string;
+                        "Millpond-Part"?: string;
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Answer"];
+                        "application/vnd.apache.arrow.stream": string;
+                        "application/vnd.apache.parquet": string;
+                        "application/x-ndjson": string;
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -399,11 +558,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * List Relations
-         * @description Lists the relations.
-         */
-        get: operations["list_relations_v1_relations_get"];
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Relations"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -421,15 +594,36 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Run Statements
-         * @description Runs statements in order, as `millpond run` does.
-         *
-         *     The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow with
-         *     the answer's rows, if exactly one statement gives an answer. If a statement fails, the
-         *     statements before it stay done, and their results are in `results` beside `error`.
-         */
-        post: operations["run_statements_v1_statements_post"];
+        post: {
+            parameters: {
+                query?: {
+                    max_seconds?: number;
+                };
+                header?: {
+                    accept?: string;
+                };
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["StatementsBody"];
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Results"];
+                        "application/vnd.apache.arrow.stream": string;
+                        "application/vnd.apache.parquet": string;
+                        "application/x-ndjson": string;
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -443,11 +637,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * Status
-         * @description Returns an overview of the pond: its epoch, its queries, its streams and its problems.
-         */
-        get: operations["status_v1_status_get"];
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Status"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -463,99 +671,27 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /**
-         * List Streams
-         * @description Lists the streams: their declarations, and the state and figures of each.
-         */
-        get: operations["list_streams_v1_streams_get"];
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Streams"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/streams/{stream}": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        /**
-         * Alter
-         * @description Sets clauses and options of a stream, `{"delay": "5 seconds", "retain": "2 days"}`; or
-         *     starts a derived stream again that has stopped, `{"active": true}`.
-         */
-        patch: operations["alter_v1_streams__stream__patch"];
-        trace?: never;
-    };
-    "/v1/streams/{stream}/changes": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Elements
-         * @description Returns the elements of a derived stream after a cursor, in the same forms as changes.
-         */
-        get: operations["elements_v1_streams__stream__changes_get"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/streams/{stream}/reset-clock": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Reset Clock
-         * @description Sets the clock of a stream back: its elements after an instant become rejects, and what
-         *     they brought is taken back from all changes.
-         */
-        post: operations["reset_clock_v1_streams__stream__reset_clock_post"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/v1/streams/{stream}/tuples": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Ingest
-         * @description Pushes rows into a stream: NDJSON, CSV with a header line, or an Arrow IPC stream.
-         *
-         *     The response comes when the rows are durable. If too much waits already, it is 429 with
-         *     `Retry-After`, and nothing of the rows was kept. If the same rows are sent again with the
-         *     same `Idempotency-Key`, they are not added again; other rows with that key are refused.
-         */
-        post: operations["ingest_v1_streams__stream__tuples_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -571,14 +707,29 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /**
-         * Make Ticket
-         * @description Makes a ticket, by which a browser's EventSource follows a feed without a token.
-         *
-         *     Whoever has the ticket can follow the changes of the selected queries and do nothing else.
-         *     It ends five minutes after its last follower has left, and with its token.
-         */
-        post: operations["make_ticket_v1_tickets_post"];
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": components["schemas"]["TicketBody"];
+                };
+            };
+            responses: {
+                201: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Ticket"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -589,956 +740,349 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /**
-         * Alive
-         * @description The server is running.
-         */
-        Alive: {
-            /**
-             * Status
-             * @enum {string}
-             */
-            status: "alive" | "ready";
-        };
-        /**
-         * Answer
-         * @description A query's answer at the instant `as_of`.
-         *
-         *     `final`: no element with a timestamp up to `as_of` can come any more. `epoch`: the last epoch
-         *     whose changes the answer shows. `part`: of an answer with a budget. `estimated`: the summaries
-         *     whose estimates are among the values.
-         */
         Answer: {
-            /** As Of */
             as_of: string;
             bounds: components["schemas"]["Bounds"] | null;
-            /** Columns */
             columns: string[];
-            /** Epoch */
             epoch: number;
-            /** Estimated */
             estimated: string[];
-            /** Exact */
             exact: boolean;
-            /** Final */
             final: boolean;
-            /** Loss */
             loss: components["schemas"]["Loss"][];
             part: components["schemas"]["Part"] | null;
-            /** Query */
             query: string | null;
-            /** Rows */
             rows: unknown[][];
-            /** Types */
             types: string[];
         };
-        /**
-         * AnswerResult
-         * @description The result of INVOKE, or of a query that is asked once: an answer.
-         */
         AnswerResult: {
-            /** As Of */
             as_of: string;
             bounds: components["schemas"]["Bounds"] | null;
-            /** Columns */
             columns: string[];
-            /** Epoch */
             epoch: number;
-            /** Estimated */
             estimated: string[];
-            /** Exact */
             exact: boolean;
-            /** Final */
             final: boolean;
-            /** Loss */
             loss: components["schemas"]["Loss"][];
             part: components["schemas"]["Part"] | null;
-            /** Query */
             query: string | null;
-            /** Rows */
             rows: unknown[][];
-            /** Statement */
             statement: string;
-            /** Types */
             types: string[];
         };
-        /**
-         * Bounds
-         * @description By column and row, an interval that holds an exact answer's value at that confidence.
-         */
         Bounds: {
-            /** Columns */
             columns: {
                 [key: string]: (number[] | null)[];
             };
-            /** Confidence */
             confidence: number;
         };
-        /**
-         * CallerFacts
-         * @description Who sends the request, and what the role is.
-         */
         CallerFacts: {
-            /** Owner */
             owner: string;
-            /**
-             * Role
-             * @enum {string}
-             */
+            /** @enum {string} */
             role: "reader" | "writer" | "admin";
         };
-        /**
-         * ChangesPage
-         * @description Changes after a cursor.
-         *
-         *     Send `cursor` as `after` to read on. `newest` is the number of the newest change there is.
-         */
-        ChangesPage: {
-            /** As Of */
-            as_of: string;
-            bounds: components["schemas"]["Bounds"] | null;
-            /** Columns */
-            columns: string[];
-            /** Cursor */
-            cursor: string;
-            /** Exact */
-            exact: boolean;
-            /** Final */
-            final: boolean;
-            /** Loss */
-            loss: components["schemas"]["Loss"][];
-            /** Newest */
-            newest: number;
-            /** Query */
-            query: string;
-            /** Rows */
-            rows: unknown[][];
-            /** Types */
-            types: string[];
-        };
-        /**
-         * ChangesProgress
-         * @description How far a query's changes are computed: the newest change's number, and the instant.
-         */
         ChangesProgress: {
-            /** Newest */
             newest: number;
-            /** Up To */
             up_to: string;
         };
-        /**
-         * ChangesResult
-         * @description The result of FETCH: a page of changes.
-         */
         ChangesResult: {
-            /** As Of */
             as_of: string;
             bounds: components["schemas"]["Bounds"] | null;
-            /** Columns */
             columns: string[];
-            /** Cursor */
             cursor: string;
-            /** Exact */
             exact: boolean;
-            /** Final */
             final: boolean;
-            /** Loss */
             loss: components["schemas"]["Loss"][];
-            /** Newest */
             newest: number;
-            /** Query */
             query: string;
-            /** Rows */
             rows: unknown[][];
-            /** Statement */
             statement: string;
-            /** Types */
             types: string[];
         };
-        /**
-         * ClockReset
-         * @description What setting a clock back did: how many elements became rejects, and of which queries and
-         *     derived streams changes were taken back.
-         */
-        ClockReset: {
-            /** Rejected */
-            rejected: number;
-            /** Taken Back */
-            taken_back: string[];
-        };
-        /**
-         * Column
-         * @description A column: its name, its SQL type, whether it is NOT NULL (`required`), and of a computed
-         *     column its expression.
-         */
         Column: {
-            /** Computed */
             computed?: string | null;
-            /** Name */
             name: string;
-            /**
-             * Required
-             * @default false
-             */
+            /** @default false */
             required: boolean;
-            /** Type */
             type: string;
         };
-        /**
-         * Entities
-         * @description All entities.
-         */
         Entities: {
-            /** Entities */
             entities: components["schemas"]["Entity"][];
         };
-        /**
-         * Entity
-         * @description An operator, a queue or a synopsis, with its figures and the settings that can be changed.
-         */
         Entity: {
-            /** Figures */
             figures: {
                 [key: string]: unknown;
             };
-            /** Id */
             id: string;
-            /**
-             * Kind
-             * @enum {string}
-             */
+            /** @enum {string} */
             kind: "operator" | "queue" | "synopsis";
-            /** Of */
             of: string;
-            /** Settings */
             settings: {
                 [key: string]: unknown;
             };
         };
-        /**
-         * Epoch
-         * @description The number of the epoch that is visible now.
-         */
-        Epoch: {
-            /** Epoch */
-            epoch: number;
-        };
-        /**
-         * ErrorFields
-         * @description An error: `message` says what is wrong, `detail` why, and `hint` what to do.
-         */
         ErrorFields: {
-            /** Code */
             code: string;
-            /** Detail */
             detail: string | null;
-            /** Hint */
             hint: string | null;
-            /** Message */
             message: string;
             place: components["schemas"]["Place"] | null;
         };
-        /**
-         * FeedPage
-         * @description Events of a feed: each has `event`, and what it says. Send `cursor` as `after` to read on.
-         */
-        FeedPage: {
-            /** Cursor */
-            cursor: string;
-            /** Events */
-            events: {
-                [key: string]: unknown;
-            }[];
-        };
-        /**
-         * Function
-         * @description A user-defined function: its signature, its time limit, and the cost of its calls.
-         */
-        Function: {
-            /** Arguments */
-            arguments: string[];
-            /** Calls */
-            calls: number;
-            /** Cost */
-            cost: number | null;
-            /** Max Seconds */
-            max_seconds: number;
-            /** Name */
-            name: string;
-            /** Returns */
-            returns: string;
-            /** Rows */
-            rows: number;
-            /** Seconds */
-            seconds: number;
-            /** Trusted */
-            trusted: boolean;
-        };
-        /**
-         * Functions
-         * @description All user-defined functions.
-         */
-        Functions: {
-            /** Functions */
-            functions: components["schemas"]["Function"][];
-        };
-        /**
-         * Language
-         * @description The words of the grammar, and the functions that queries may call.
-         */
         Language: {
-            /** Functions */
             functions: components["schemas"]["Signature"][];
-            /** Keywords */
             keywords: string[];
         };
-        /**
-         * Level
-         * @description A level at which EXPLAIN shows a query; a level is equal to its name.
-         *
-         *     >>> Level("shared").shows.partition(",")[0]
-         *     'as rewritten'
-         * @enum {string}
-         */
+        /** @enum {string} */
         Level: "syntax" | "logical" | "rewritten" | "shared" | "approximation" | "runtime";
-        /**
-         * ListedQuery
-         * @description A standing query in a list.
-         */
         ListedQuery: {
-            /** Active */
             active: boolean;
-            /** Changes After */
             changes_after: string;
-            /** Cql */
             cql: string;
-            /** Id */
             id: number;
-            /** Name */
             name: string;
-            /** Options */
             options: {
                 [key: string]: unknown;
             };
-            /** Reduced */
             reduced: string | null;
-            /** Registered At */
             registered_at: string;
-            /** Registered Epoch */
             registered_epoch: number;
-            /** Suspended */
             suspended: string | null;
         };
-        /**
-         * Loss
-         * @description Elements of a stream that are missing: why, of which instants, and how many.
-         *
-         *     `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
-         *     `kept`: of a sample, the per cent of the elements that was read.
-         */
         Loss: {
-            /**
-             * Cause
-             * @enum {string}
-             */
+            /** @enum {string} */
             cause: "expired" | "damaged" | "shed" | "sampled" | "shortened";
-            /** Elements */
             elements: number | null;
-            /** Kept */
             kept: number | null;
-            /** Missing */
             missing: number | null;
-            /** Since */
             since: string | null;
-            /** Stream */
             stream: string;
-            /** Text */
             text: string;
-            /** Upto */
             upto: string;
         };
-        /**
-         * MessageResult
-         * @description The result of a statement that has no rows to show: a message.
-         */
         MessageResult: {
-            /** Message */
             message: string | null;
-            /** Query */
             query: string | null;
-            /** Statement */
             statement: string;
         };
-        /**
-         * Named
-         * @description The name of the object that the call changed.
-         */
-        Named: {
-            /** Name */
-            name: string;
-        };
-        /**
-         * NotReady
-         * @description Why the pond does not accept rows, or does not show them, now.
-         */
-        NotReady: {
-            /** Reason */
-            reason: string;
-            /**
-             * Status
-             * @constant
-             */
-            status: "not ready";
-        };
-        /**
-         * ParseBody
-         * @description A text to read.
-         */
         ParseBody: {
-            /** Text */
             text: string;
         };
-        /**
-         * Parsed
-         * @description What a text says: its statements, and the first thing that is wrong, if anything is.
-         */
         Parsed: {
-            /** Statements */
             statements: components["schemas"]["ParsedStatement"][];
             wrong: components["schemas"]["ErrorFields"] | null;
         };
-        /**
-         * ParsedStatement
-         * @description A statement of a text: its kind, where it stands, and its canonical text.
-         */
         ParsedStatement: {
-            /** End */
             end: number;
-            /** Printed */
             printed: string;
-            /** Start */
             start: number;
-            /** Statement */
             statement: string;
         };
-        /**
-         * Part
-         * @description Which part of an answer was given: `share` of it so far, from 0 to 1.
-         *
-         *     `alone`: no rows of the answer were given before.
-         */
         Part: {
-            /** Alone */
             alone: boolean;
-            /** Cursor */
             cursor: string | null;
-            /** Probes */
             probes: number;
-            /** Rows */
             rows: number;
-            /** Share */
             share: number;
-            /** Whole */
             whole: boolean;
         };
-        /**
-         * Place
-         * @description A place in the text that was sent.
-         *
-         *     `line` and `column` count from 1; `start` and `end` are offsets that count from 0.
-         */
         Place: {
-            /** Column */
             column: number;
-            /** End */
             end: number;
-            /** Line */
             line: number;
-            /** Snippet */
             snippet: string;
-            /** Start */
             start: number;
         };
-        /**
-         * Plan
-         * @description A plan as EXPLAIN writes it.
-         */
         Plan: {
-            /** Level */
             level: string;
-            /** Plan */
             plan: string;
         };
-        /**
-         * Problem
-         * @description The response of a call that failed.
-         */
-        Problem: {
-            error: components["schemas"]["ErrorFields"];
+        PlanEdge: {
+            elements: number | null;
+            source: string;
+            target: string;
         };
-        /**
-         * Query
-         * @description A standing query with its columns; `changes` is null while nobody follows it.
-         */
+        PlanGraph: {
+            edges: components["schemas"]["PlanEdge"][];
+            /** @constant */
+            form: 1;
+            nodes: components["schemas"]["PlanNode"][];
+        };
+        PlanNode: {
+            figures: {
+                [key: string]: unknown;
+            };
+            group: string;
+            id: string;
+            /** @enum {string} */
+            kind: "stream" | "module" | "synopsis" | "join" | "derivation" | "relation" | "queries";
+            label: string;
+            lit: boolean;
+            queries: string[];
+        };
         Query: {
-            /** Active */
             active: boolean;
             changes: components["schemas"]["ChangesProgress"] | null;
-            /** Columns */
             columns: components["schemas"]["Column"][];
-            /** Cql */
             cql: string;
-            /** Id */
             id: number;
-            /** Name */
             name: string;
-            /** Options */
             options: {
                 [key: string]: unknown;
             };
-            /** Reduced */
             reduced: string | null;
-            /** Registered At */
             registered_at: string;
-            /** Suspended */
             suspended: string | null;
         };
-        /**
-         * QueryCount
-         * @description How many queries a call was about.
-         */
         QueryCount: {
-            /** Queries */
             queries: number;
         };
-        /**
-         * QueryPage
-         * @description A page of queries in the order asked for. Send `next` as `after` for the next page.
-         */
         QueryPage: {
-            /** Next */
             next: number | null;
-            /** Queries */
             queries: components["schemas"]["ListedQuery"][];
-            /** Total */
             total: number;
         };
-        /**
-         * QueryPlan
-         * @description The plan of a registered query.
-         */
         QueryPlan: {
-            /** Id */
             id: number;
-            /** Level */
             level: string;
-            /** Plan */
             plan: string;
         };
-        /**
-         * Ready
-         * @description That the pond accepts rows and shows them.
-         */
-        Ready: {
-            /**
-             * Status
-             * @constant
-             */
-            status: "ready";
-        };
-        /**
-         * Receipt
-         * @description The receipt of a push: how many rows were accepted and shed, and which were rejected.
-         *
-         *     `duplicate`: these rows came before, under the same idempotency key, and were not added again.
-         */
-        Receipt: {
-            /** Accepted */
-            accepted: number;
-            /** Duplicate */
-            duplicate: boolean;
-            /** Rejected */
-            rejected: number;
-            /** Rejects */
-            rejects: components["schemas"]["RejectedRow"][];
-            /** Shed */
-            shed: number;
-        };
-        /**
-         * RegistrationBody
-         * @description A query to register.
-         */
         RegistrationBody: {
-            /** Cql */
             cql: string;
-            /** Name */
             name?: string | null;
-            /** Options */
             options?: {
-                /** @description true or false: an inactive query keeps its definition and is not matched; an inactive sink waits */
-                active?: boolean;
-                /**
-                 * @description 'from registration' or 'from beginning': which changes FETCH begins with
-                 * @enum {unknown}
-                 */
-                changes?: "from registration" | "from beginning";
-                /** @description a text: a remark for people */
-                comment?: string;
-                /** @description a length of time, as '10 seconds' or INTERVAL 10 SECONDS: how long changes may wait that come from expiration alone */
-                eager_expiration?: string;
-                /** @description true or false: whether the query's changes are computed from now on, though nobody has asked for them */
-                follow?: boolean;
-                /** @description a whole number > 0: how many changes are kept to be read again */
-                keep_changes?: number;
-                /** @description a length of time, or 'auto': how often expired rows are dropped from state that need not be read at once; 'auto' drops them when they are as many as the live rows */
-                lazy_expiration?: string;
-                /**
-                 * @description 'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current answer too), 'auto' (keep it if it is often asked for)
-                 * @enum {unknown}
-                 */
-                materialize?: "lazy" | "none" | "eager" | "auto";
-                /** @description a whole number > 0: the most rows an answer may have */
-                max_rows?: number;
-                /** @description a number > 0: the longest time an evaluation may take, in seconds */
-                max_seconds?: number;
-                /** @description a text: whose query it is; lists, feeds and bulk changes choose queries by it */
-                owner?: string;
-                /** @description a whole number > 0: into how many partitions by expiration time an operator puts its rows */
-                partitions?: number;
-                /** @description a whole number: the seed of its samples */
-                seed?: number;
-                /**
-                 * @description 'aware', 'direct' or 'negative': how operators learn that rows have left
-                 * @enum {unknown}
-                 */
-                strategy?: "aware" | "direct" | "negative";
-                /** @description words with commas between them, or a list of words: what lists, feeds and bulk changes choose queries by; a tag has no upper case */
-                tags?: string | string[];
-                /** @description 'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %': how far the query may be reduced when there is not enough memory or time: the shortest window, the smallest sample, the widest interval of an estimate */
-                tolerate?: string;
-                /** @description a number > 0: the query's share of the work when there is too little time for all queries */
-                weight?: number;
+                [key: string]: unknown;
             };
-            /** Params */
             params?: {
                 [key: string]: string | boolean | number | null;
             };
         };
-        /**
-         * RejectedRow
-         * @description A rejected row: its position in the push, counting from 0, and the reason.
-         */
-        RejectedRow: {
-            /** Reason */
-            reason: string;
-            /** Row */
-            row: number;
-        };
-        /**
-         * Relation
-         * @description A relation's declaration.
-         */
         Relation: {
-            /** Columns */
             columns: components["schemas"]["Column"][];
-            /** Cql */
             cql: string;
-            /** Derived */
             derived: boolean;
-            /** Id */
             id: number;
-            /** Name */
             name: string;
-            /** Non Retroactive */
             non_retroactive: boolean;
-            /** Primary Key */
             primary_key: string[];
-            /** Source */
             source: string | null;
         };
-        /**
-         * Relations
-         * @description All relations.
-         */
         Relations: {
-            /** Relations */
             relations: components["schemas"]["Relation"][];
         };
-        /**
-         * Results
-         * @description One result for each statement, in their order.
-         */
         Results: {
-            /** Results */
             results: (components["schemas"]["AnswerResult"] | components["schemas"]["ChangesResult"] | components["schemas"]["TableResult"] | components["schemas"]["TextResult"] | components["schemas"]["MessageResult"])[];
         };
-        /**
-         * SetAside
-         * @description The files that opening the store set aside, because no epoch refers to them.
-         */
         SetAside: {
-            /** Bytes */
             bytes: number;
-            /** Files */
             files: number;
         };
-        /**
-         * Signature
-         * @description A function that queries may call, with the forms of its calls.
-         */
         Signature: {
-            /** Calls */
             calls: string[];
-            /**
-             * Kind
-             * @enum {string}
-             */
+            /** @enum {string} */
             kind: "scalar" | "set" | "aggregate" | "window";
-            /** Name */
             name: string;
         };
-        /**
-         * SinkFigures
-         * @description A sink: what it delivers to where, how it is, and what it has delivered.
-         */
         SinkFigures: {
-            /** Changes */
             changes: number;
-            /** Dead */
             dead: string | null;
-            /** Deliveries */
             deliveries: number;
-            /** Failures */
             failures: number;
-            /** Name */
             name: string;
-            /** Of */
             of: string;
-            /** State */
             state: string;
-            /** To */
             to: string;
         };
-        /**
-         * StatementsBody
-         * @description Statements to run.
-         */
         StatementsBody: {
-            /** Text */
+            only?: "query" | null;
             text: string;
         };
-        /**
-         * StatementsProblem
-         * @description The error of a statement. `results` has the results of the statements before it.
-         */
-        StatementsProblem: {
-            error: components["schemas"]["ErrorFields"];
-            /**
-             * Results
-             * @default []
-             */
-            results: (components["schemas"]["AnswerResult"] | components["schemas"]["ChangesResult"] | components["schemas"]["TableResult"] | components["schemas"]["TextResult"] | components["schemas"]["MessageResult"])[];
-        };
-        /**
-         * Status
-         * @description An overview of the pond.
-         */
         Status: {
-            /** Epoch */
             epoch: number;
-            /** Followed */
             followed: number;
-            /** Problems */
             problems: components["schemas"]["ErrorFields"][];
-            /** Queries */
             queries: number;
-            /** Ready */
             ready: boolean;
-            /** Relations */
             relations: number;
-            /** Runtime */
             runtime: {
                 [key: string]: unknown;
             };
             set_aside: components["schemas"]["SetAside"];
-            /** Sinks */
             sinks: components["schemas"]["SinkFigures"][];
-            /** Streams */
             streams: components["schemas"]["StreamFigures"][];
-            /** Uptime S */
             uptime_s: number;
-            /** Version */
             version: string;
         };
-        /**
-         * Stream
-         * @description A stream: its declaration, its figures and its state. Lengths of time are microseconds.
-         */
         Stream: {
-            /** Ahead Us */
             ahead_us: number | null;
-            /** Columns */
             columns: components["schemas"]["Column"][];
-            /** Cql */
             cql: string;
-            /** Delay Us */
             delay_us: number;
-            /** Derived */
             derived: boolean;
-            /** Heartbeat */
             heartbeat?: string | null;
-            /** Id */
             id: number;
-            /** Idle After Us */
             idle_after_us: number | null;
-            /**
-             * Kept
-             * @default 0
-             */
+            /** @default 0 */
             kept: number;
-            /** Name */
             name: string;
-            /** Overload */
             overload: string;
-            /** Reason */
             reason?: string | null;
-            /**
-             * Rejected
-             * @default 0
-             */
+            /** @default 0 */
             rejected: number;
-            /** Retain Rows */
             retain_rows: number | null;
-            /** Retain Us */
             retain_us: number | null;
-            /**
-             * Rows
-             * @default 0
-             */
+            /** @default 0 */
             rows: number;
-            /**
-             * Segments
-             * @default 0
-             */
+            /** @default 0 */
             segments: number;
-            /**
-             * Slots
-             * @default 0
-             */
+            /** @default 0 */
             slots: number;
-            /** Source */
             source: string | null;
-            /**
-             * State
-             * @default running
-             */
+            /** @default running */
             state: string;
-            /** Timestamp By */
             timestamp_by: string | null;
         };
-        /**
-         * StreamFigures
-         * @description The figures and the state of a stream.
-         *
-         *     `rows` came in all; `kept` of them have not been evicted; `rejected` did not become elements.
-         *     `slots` is the number of distinct predicates that its elements are matched with.
-         */
         StreamFigures: {
-            /** Heartbeat */
             heartbeat: string | null;
-            /** Kept */
             kept: number;
-            /** Name */
             name: string;
-            /** Reason */
             reason: string | null;
-            /** Rejected */
             rejected: number;
-            /** Rows */
             rows: number;
-            /** Segments */
             segments: number;
-            /** Slots */
             slots: number;
-            /** State */
             state: string;
         };
-        /**
-         * Streams
-         * @description All streams.
-         */
         Streams: {
-            /** Streams */
             streams: components["schemas"]["Stream"][];
         };
-        /**
-         * TableResult
-         * @description The result of SHOW or DESCRIBE: a table; of DESCRIBE also `facts`, texts by name.
-         */
         TableResult: {
-            /** As Of */
             as_of: null;
-            /** Columns */
             columns: string[];
-            /**
-             * Facts
-             * @default {}
-             */
+            /** @default {} */
             facts: {
                 [key: string]: string;
             };
-            /** Final */
             final: null;
-            /** Query */
             query: string | null;
-            /** Rows */
             rows: unknown[][];
-            /** Statement */
             statement: string;
-            /** Types */
             types: string[];
         };
-        /**
-         * TextResult
-         * @description The result of EXPLAIN or SHOW CREATE: a text.
-         */
         TextResult: {
-            /** Query */
             query: string | null;
-            /** Statement */
             statement: string;
-            /** Text */
             text: string;
         };
-        /**
-         * Ticket
-         * @description A ticket for a feed: `path` follows the feed; it ends when nobody has for `idle_seconds`.
-         */
         Ticket: {
-            /** Idle Seconds */
             idle_seconds: number;
-            /** Path */
             path: string;
-            /** Ticket */
             ticket: string;
         };
-        /**
-         * TicketBody
-         * @description The queries whose changes are followed by a ticket: every condition that is given holds.
-         */
         TicketBody: {
-            /**
-             * Containing
-             * @default
-             */
+            /** @default  */
             containing: string;
-            /** Owner */
             owner?: string | null;
-            /** Queries */
             queries?: (string | number)[] | null;
-            /** State */
             state?: ("active" | "inactive" | "suspended") | null;
-            /** Tag */
             tag?: string | null;
         };
     };
@@ -1549,3561 +1093,4 @@ export interface components {
     pathItems: never;
 }
 export type $defs = Record<string, never>;
-export interface operations {
-    liveness_healthz_get: {
-        parameters: {
-            query?: {
-                ready?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Alive"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["NotReady"];
-                };
-            };
-        };
-    };
-    metrics_metrics_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/plain": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    readiness_readyz_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Ready"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["NotReady"];
-                };
-            };
-        };
-    };
-    caller_v1_caller_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["CallerFacts"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    catch_up_v1_catch_up_post: {
-        parameters: {
-            query?: {
-                /** @description How long to wait at most, in seconds. */
-                timeout?: number;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Epoch"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    feed_v1_changes_get: {
-        parameters: {
-            query?: {
-                /** @description A feed's cursor: only what comes after it. */
-                after?: string;
-                /** @description Keep the response open and send new changes as they come. */
-                follow?: boolean;
-                /** @description Begin with the queries' answers instead of their past changes. */
-                snapshot?: boolean;
-                /** @description The most changes of a page. */
-                limit?: number;
-                /** @description A ticket, which stands for a token and a selection. */
-                ticket?: string;
-                /** @description Names or ids of queries, with commas between them. */
-                queries?: string;
-                /** @description Only queries of this owner. */
-                owner?: string;
-                /** @description Only queries that have this tag. */
-                tag?: string;
-                /** @description Only queries in this state. */
-                state?: "active" | "inactive" | "suspended";
-                /** @description Only queries that have this text in their name or their CQL. */
-                containing?: string;
-            };
-            header?: {
-                accept?: string;
-                "last-event-id"?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["FeedPage"];
-                    "application/vnd.apache.arrow.stream": string;
-                    "application/x-ndjson": string;
-                    "text/event-stream": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unauthorized (SERVE-706: the token is missing or wrong) */
-            401: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Acceptable (SERVE-709: the answer has no form the request accepts) */
-            406: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    entities_v1_entities_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Entities"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    entity_v1_entities__entity__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                entity: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Entity"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    set_entity_v1_entities__entity__patch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                entity: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    [key: string]: string | number | boolean;
-                };
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Entity"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    functions_v1_functions_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Functions"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    language_v1_language_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Language"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    parse_v1_parse_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ParseBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Parsed"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    explain_v1_plan_get: {
-        parameters: {
-            query?: {
-                /** @description A query's text, or a registered query's name. */
-                query?: string;
-                level?: components["schemas"]["Level"];
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Plan"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_queries_v1_queries_get: {
-        parameters: {
-            query?: {
-                limit?: number;
-                /** @description The id of the query behind which the page begins. */
-                after?: number;
-                /** @description What queries are sorted by; a `-` before it: descending. */
-                sort?: "id" | "name" | "owner" | "registered_at" | "-id" | "-name" | "-owner" | "-registered_at";
-                /** @description Names or ids of queries, with commas between them. */
-                queries?: string;
-                /** @description Only queries of this owner. */
-                owner?: string;
-                /** @description Only queries that have this tag. */
-                tag?: string;
-                /** @description Only queries in this state. */
-                state?: "active" | "inactive" | "suspended";
-                /** @description Only queries that have this text in their name or their CQL. */
-                containing?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["QueryPage"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    register_v1_queries_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["RegistrationBody"][];
-            };
-        };
-        responses: {
-            /** @description Created */
-            201: {
-                headers: {
-                    /** @description The path of the one query that was registered. */
-                    Location?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Query"] | components["schemas"]["Query"][];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    drop_many_v1_queries_delete: {
-        parameters: {
-            query?: {
-                /** @description Names or ids of queries, with commas between them. */
-                queries?: string;
-                /** @description Only queries of this owner. */
-                owner?: string;
-                /** @description Only queries that have this tag. */
-                tag?: string;
-                /** @description Only queries in this state. */
-                state?: "active" | "inactive" | "suspended";
-                /** @description Only queries that have this text in their name or their CQL. */
-                containing?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["QueryCount"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    alter_many_v1_queries_patch: {
-        parameters: {
-            query?: {
-                /** @description Names or ids of queries, with commas between them. */
-                queries?: string;
-                /** @description Only queries of this owner. */
-                owner?: string;
-                /** @description Only queries that have this tag. */
-                tag?: string;
-                /** @description Only queries in this state. */
-                state?: "active" | "inactive" | "suspended";
-                /** @description Only queries that have this text in their name or their CQL. */
-                containing?: string;
-            };
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /** @description true or false: an inactive query keeps its definition and is not matched; an inactive sink waits */
-                    active?: boolean;
-                    /**
-                     * @description 'from registration' or 'from beginning': which changes FETCH begins with
-                     * @enum {unknown}
-                     */
-                    changes?: "from registration" | "from beginning";
-                    /** @description a text: a remark for people */
-                    comment?: string;
-                    /** @description a length of time, as '10 seconds' or INTERVAL 10 SECONDS: how long changes may wait that come from expiration alone */
-                    eager_expiration?: string;
-                    /** @description true or false: whether the query's changes are computed from now on, though nobody has asked for them */
-                    follow?: boolean;
-                    /** @description a whole number > 0: how many changes are kept to be read again */
-                    keep_changes?: number;
-                    /** @description a length of time, or 'auto': how often expired rows are dropped from state that need not be read at once; 'auto' drops them when they are as many as the live rows */
-                    lazy_expiration?: string;
-                    /**
-                     * @description 'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current answer too), 'auto' (keep it if it is often asked for)
-                     * @enum {unknown}
-                     */
-                    materialize?: "lazy" | "none" | "eager" | "auto";
-                    /** @description a whole number > 0: the most rows an answer may have */
-                    max_rows?: number;
-                    /** @description a number > 0: the longest time an evaluation may take, in seconds */
-                    max_seconds?: number;
-                    /** @description a text: whose query it is; lists, feeds and bulk changes choose queries by it */
-                    owner?: string;
-                    /** @description a whole number > 0: into how many partitions by expiration time an operator puts its rows */
-                    partitions?: number;
-                    /** @description a whole number: the seed of its samples */
-                    seed?: number;
-                    /**
-                     * @description 'aware', 'direct' or 'negative': how operators learn that rows have left
-                     * @enum {unknown}
-                     */
-                    strategy?: "aware" | "direct" | "negative";
-                    /** @description words with commas between them, or a list of words: what lists, feeds and bulk changes choose queries by; a tag has no upper case */
-                    tags?: string | string[];
-                    /** @description 'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %': how far the query may be reduced when there is not enough memory or time: the shortest window, the smallest sample, the widest interval of an estimate */
-                    tolerate?: string;
-                    /** @description a number > 0: the query's share of the work when there is too little time for all queries */
-                    weight?: number;
-                };
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["QueryCount"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    describe_v1_queries__query__get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Query"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    unregister_v1_queries__query__delete: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description Successful Response */
-            204: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content?: never;
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    alter_v1_queries__query__patch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /** @description true or false: an inactive query keeps its definition and is not matched; an inactive sink waits */
-                    active?: boolean;
-                    /**
-                     * @description 'from registration' or 'from beginning': which changes FETCH begins with
-                     * @enum {unknown}
-                     */
-                    changes?: "from registration" | "from beginning";
-                    /** @description a text: a remark for people */
-                    comment?: string;
-                    /** @description a length of time, as '10 seconds' or INTERVAL 10 SECONDS: how long changes may wait that come from expiration alone */
-                    eager_expiration?: string;
-                    /** @description true or false: whether the query's changes are computed from now on, though nobody has asked for them */
-                    follow?: boolean;
-                    /** @description a whole number > 0: how many changes are kept to be read again */
-                    keep_changes?: number;
-                    /** @description a length of time, or 'auto': how often expired rows are dropped from state that need not be read at once; 'auto' drops them when they are as many as the live rows */
-                    lazy_expiration?: string;
-                    /**
-                     * @description 'lazy' (match as data comes), 'none' (match at invocation), 'eager' (keep the current answer too), 'auto' (keep it if it is often asked for)
-                     * @enum {unknown}
-                     */
-                    materialize?: "lazy" | "none" | "eager" | "auto";
-                    /** @description a whole number > 0: the most rows an answer may have */
-                    max_rows?: number;
-                    /** @description a number > 0: the longest time an evaluation may take, in seconds */
-                    max_seconds?: number;
-                    /** @description a text: whose query it is; lists, feeds and bulk changes choose queries by it */
-                    owner?: string;
-                    /** @description a whole number > 0: into how many partitions by expiration time an operator puts its rows */
-                    partitions?: number;
-                    /** @description a whole number: the seed of its samples */
-                    seed?: number;
-                    /**
-                     * @description 'aware', 'direct' or 'negative': how operators learn that rows have left
-                     * @enum {unknown}
-                     */
-                    strategy?: "aware" | "direct" | "negative";
-                    /** @description words with commas between them, or a list of words: what lists, feeds and bulk changes choose queries by; a tag has no upper case */
-                    tags?: string | string[];
-                    /** @description 'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %': how far the query may be reduced when there is not enough memory or time: the shortest window, the smallest sample, the widest interval of an estimate */
-                    tolerate?: string;
-                    /** @description a number > 0: the query's share of the work when there is too little time for all queries */
-                    weight?: number;
-                };
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Query"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    changes_v1_queries__query__changes_get: {
-        parameters: {
-            query?: {
-                /** @description A cursor: only changes after it. `oldest`: all that are kept. */
-                after?: string;
-                /** @description The most changes to return. */
-                limit?: number;
-                /** @description Keep the response open and send new changes as they come. */
-                follow?: boolean;
-                /** @description How long to wait for a change while the page is empty, in seconds. */
-                wait?: number;
-            };
-            header?: {
-                accept?: string;
-                "last-event-id"?: string;
-            };
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    /** @description Intervals of cells, where any can be given: JSON, as in `bounds`. */
-                    "Millpond-Bounds"?: string;
-                    /** @description Whether these are the rows the query means. */
-                    "Millpond-Exact"?: string;
-                    /** @description If not, what was lost: JSON, as in an answer's `loss`. */
-                    "Millpond-Loss"?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChangesPage"];
-                    "application/vnd.apache.arrow.stream": string;
-                    "application/x-ndjson": string;
-                    "text/event-stream": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Acceptable (SERVE-709: the answer has no form the request accepts) */
-            406: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    plan_v1_queries__query__plan_get: {
-        parameters: {
-            query?: {
-                level?: components["schemas"]["Level"];
-            };
-            header?: never;
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["QueryPlan"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    invoke_v1_queries__query__result_get: {
-        parameters: {
-            query?: {
-                /** @description The instant of the answer, in ISO 8601; now if it is missing. */
-                at?: string;
-                /** @description What may be looked at: `20 ms`, or `5000 probes`. */
-                budget?: string;
-                /** @description The cursor of an earlier part, to go on behind it. */
-                after?: string;
-                /** @description seconds the request may take */
-                max_seconds?: number;
-            };
-            header?: {
-                accept?: string;
-            };
-            path: {
-                query: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    /** @description The answer's instant. */
-                    "Millpond-As-Of"?: string;
-                    /** @description Intervals of cells, where any can be given: JSON, as in `bounds`. */
-                    "Millpond-Bounds"?: string;
-                    /** @description The epoch whose effects the answer shows. */
-                    "Millpond-Epoch"?: string;
-                    /** @description The summaries whose estimates are among the values: JSON. */
-                    "Millpond-Estimated"?: string;
-                    /** @description Whether these are the rows the query means. */
-                    "Millpond-Exact"?: string;
-                    /** @description Whether no element of that instant or before can come any more. */
-                    "Millpond-Final"?: string;
-                    /** @description If not, what was lost: JSON, as in an answer's `loss`. */
-                    "Millpond-Loss"?: string;
-                    /** @description Of an answer with a budget, which part it is: JSON, as in `part`. */
-                    "Millpond-Part"?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Answer"];
-                    "application/vnd.apache.arrow.stream": string;
-                    "application/x-ndjson": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Acceptable (SERVE-709: the answer has no form the request accepts) */
-            406: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_relations_v1_relations_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Relations"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    run_statements_v1_statements_post: {
-        parameters: {
-            query?: {
-                /** @description seconds the request may take */
-                max_seconds?: number;
-            };
-            header?: {
-                accept?: string;
-            };
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["StatementsBody"];
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Results"];
-                    "application/vnd.apache.arrow.stream": string;
-                    "application/x-ndjson": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Not Acceptable (SERVE-709: the answer has no form the request accepts) */
-            406: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Too Many Requests (POND-417: there is more to do than can be done; SERVE-714: a quota of the token, or of its owner, is used up) */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["StatementsProblem"];
-                };
-            };
-        };
-    };
-    status_v1_status_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Status"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    list_streams_v1_streams_get: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Streams"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    alter_v1_streams__stream__patch: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                stream: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": {
-                    /**
-                     * @description lets a derived stream go on
-                     * @constant
-                     */
-                    active?: true;
-                    /** @description a length of time, or 'unbounded': how far ahead of the clock an element's timestamp may be, if its stream has no AHEAD clause; rows further ahead are rejected */
-                    ahead?: string;
-                    /** @description a length of time, as '10 seconds' or INTERVAL 10 SECONDS: how far behind the greatest timestamp an element may be and not be late */
-                    delay?: string;
-                    /** @description a length of time, or 'never': after how long without arrivals the heartbeat follows the clock */
-                    idle_after?: string;
-                    /**
-                     * @description 'block', 'shed random', 'shed chunks' or 'shed lightest': what gives way when more is pushed than can be done: the pushes, which are refused (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a weight matches, which are counted and lost
-                     * @enum {unknown}
-                     */
-                    overload?: "block" | "shed random" | "shed chunks" | "shed lightest";
-                    /** @description a length of time, a number of rows as '1000 rows', or 'everything': how much is kept at least */
-                    retain?: string;
-                };
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Named"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    elements_v1_streams__stream__changes_get: {
-        parameters: {
-            query?: {
-                /** @description A cursor: only changes after it. `oldest`: all that are kept. */
-                after?: string;
-                /** @description The most changes to return. */
-                limit?: number;
-                /** @description Keep the response open and send new changes as they come. */
-                follow?: boolean;
-                /** @description How long to wait for a change while the page is empty, in seconds. */
-                wait?: number;
-            };
-            header?: {
-                accept?: string;
-                "last-event-id"?: string;
-            };
-            path: {
-                stream: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    /** @description Intervals of cells, where any can be given: JSON, as in `bounds`. */
-                    "Millpond-Bounds"?: string;
-                    /** @description Whether these are the rows the query means. */
-                    "Millpond-Exact"?: string;
-                    /** @description If not, what was lost: JSON, as in an answer's `loss`. */
-                    "Millpond-Loss"?: string;
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ChangesPage"];
-                    "application/vnd.apache.arrow.stream": string;
-                    "application/x-ndjson": string;
-                    "text/event-stream": string;
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Acceptable (SERVE-709: the answer has no form the request accepts) */
-            406: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Gone (POND-403: the instant is not kept) */
-            410: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Implemented (CQL-301: a clause is not available yet) */
-            501: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    reset_clock_v1_streams__stream__reset_clock_post: {
-        parameters: {
-            query: {
-                /** @description The instant after which elements become rejects. */
-                to: string;
-            };
-            header?: never;
-            path: {
-                stream: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ClockReset"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    ingest_v1_streams__stream__tuples_post: {
-        parameters: {
-            query?: never;
-            header?: {
-                "Idempotency-Key"?: string;
-                "Content-Encoding"?: "identity" | "gzip";
-            };
-            path: {
-                stream: string;
-            };
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/jsonl": string;
-                "application/ndjson": string;
-                "application/vnd.apache.arrow.stream": string;
-                "application/x-ndjson": string;
-                "text/csv": string;
-            };
-        };
-        responses: {
-            /** @description OK */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Receipt"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Conflict (CQL-208: a name is taken; POND-401: the object is in use; POND-402: the query is inactive or suspended; POND-407: the stream does not take rows from clients; POND-408: a key is taken; POND-409: the heartbeat cannot go back; POND-411: a user-defined function failed; POND-412: the cursor is not kept; POND-413: what was delivered does not change; POND-416: the rows are not exact, and nobody said that they may be; POND-418: the sink delivers no more; DATA-503: an idempotency key was used for other rows) */
-            409: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too Many Requests (POND-417: there is more to do than can be done; SERVE-714: a quota of the token, or of its owner, is used up) */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Insufficient Storage (STORE-603: the store cannot be written) */
-            507: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    make_ticket_v1_tickets_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["TicketBody"];
-            };
-        };
-        responses: {
-            /** @description Created */
-            201: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Ticket"];
-                };
-            };
-            /** @description Bad Request */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Forbidden (POND-414: the server does not read or deliver this for clients; SERVE-711: a page of another origin may not call the server; SERVE-713: the token does not allow it) */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Not Found (SERVE-704: no such resource) */
-            404: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Request Entity Too Large (SERVE-707: the request is too large) */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unsupported Media Type (SERVE-708: the media type is not spoken here) */
-            415: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Misdirected Request (SERVE-710: the server does not have the name the request asks for) */
-            421: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Unprocessable Entity (POND-404: evaluation failed; POND-405: a limit was exceeded) */
-            422: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Too Many Requests (POND-417: there is more to do than can be done; SERVE-714: a quota of the token, or of its owner, is used up) */
-            429: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Internal Server Error (STORE-602: a file of the store is corrupt or missing; STORE-604: the directory is not a store of this version; STORE-605: the clock is behind what the store has seen; SERVE-701: the port is in use; SERVE-702: Java is missing or too old; SERVE-712: the server cannot be started as it was told to; INTERNAL-901: Millpond itself failed) */
-            500: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description Service Unavailable (POND-406: the stream has stopped; POND-410: the pond is closed; POND-415: Spark has ended; STORE-601: the store is in use by another process; SERVE-715: the server has no room for more from its clients, or the client is too slow) */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-}
+export type operations = Record<string, never>;

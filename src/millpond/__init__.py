@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from millpond.api.client import RemotePond
+    from millpond.api.client import AsyncRemotePond, RemotePond
     from millpond.service.pond import Pond
 
 __version__ = "0.1.0"
 
-__all__ = ["MillpondError", "__version__", "connect", "open"]
+__all__ = ["MillpondError", "__version__", "connect", "connect_async", "open"]
 
 
 def open(
@@ -84,7 +84,14 @@ def open(
         MillpondError: CQL-214 for a value a setting cannot have, SERVE-702 without Java, STORE-601
             to STORE-604.
     """
-    from millpond.service.open_pond import open_pond
+    try:
+        from millpond.service.open_pond import open_pond
+    except ModuleNotFoundError as error:
+        if error.name != "millpond.service.open_pond":
+            raise
+        raise ImportError(
+            "this is the client alone: `pip install millpond` to open a pond, or use connect()"
+        ) from error
 
     return open_pond(
         store,
@@ -105,8 +112,26 @@ def open(
     )
 
 
-def connect(url: str, token: str | None = None) -> RemotePond:
-    """Reach a served pond over HTTP, with the same surface as an embedded one."""
+def connect(url: str | None = None, token: str | None = None) -> RemotePond:
+    """Reach a served pond over HTTP, with the same surface as an embedded one.
+
+    Args:
+        url: The server's URL; None for the variable MILLPOND_URL, or http://127.0.0.1:6455.
+        token: The server's token, if it has one; None for the variable MILLPOND_TOKEN.
+
+    Raises:
+        MillpondError: SERVE-705, no Millpond server answers; SERVE-706, not to this token.
+    """
     from millpond.api.client import connect as connect_to
 
-    return connect_to(url, token=token)
+    return connect_to(url, token)
+
+
+async def connect_async(url: str | None = None, token: str | None = None) -> AsyncRemotePond:
+    """As `connect`, for asyncio: `async with await millpond.connect_async() as mp: …`.
+
+    Its methods are those of `connect`, to be awaited; what yields there is read with `async for`.
+    """
+    from millpond.api.client import connect_async as connect_to
+
+    return await connect_to(url, token)

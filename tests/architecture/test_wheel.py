@@ -64,5 +64,5 @@ def test_users_of_an_installed_package_see_its_types(built: Path, tmp_path: Path
         text=True,
     )
     revealed, refused, _ = checked.stdout.splitlines()
-    assert 'Revealed type is "millpond.api.client.RemotePond"' in revealed
-    assert 'incompatible type "int"; expected "str"' in refused
+    assert 'Revealed type is "millpond.api.client.blocking.RemotePond"' in revealed
+    assert 'incompatible type "int"; expected "str | None"' in refused

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from zlib import crc32
 
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from millpond.algebra.world import World
+from millpond.engine.dataflow.step import Scheduling
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.operators.protocol.cost_model import ColumnEstimate
 from millpond.planner.optimize.statistics import GuessedStatistics
-from millpond.testing.changes_play import check_changes
+from millpond.testing.changes_play import SCHEDULINGS, check_changes
 from millpond.testing.oracle_pond import OraclePond
 from millpond.testing.strategies import (
     SECOND,
@@ -84,13 +87,18 @@ WAYS = (
 LAZY = (None, None, 0, SECOND, 4 * SECOND, 10**12)
 
 
-def held_to_the_oracle(world: World, text: str, data: st.DataObject) -> None:
+def held_to_the_oracle(
+    world: World, text: str, data: st.DataObject, turns: Sequence[Scheduling] | None = None
+) -> None:
     """Raises AssertionError where a query's changes are not those of the oracle."""
     way = data.draw(st.sampled_from(WAYS))
     when, pickled = data.draw(cuts()), data.draw(st.booleans())
     lazy = data.draw(st.sampled_from(LAZY))
+    if turns is None:
+        turns = data.draw(st.lists(st.sampled_from(SCHEDULINGS), max_size=3))
+    options = {"pickled": pickled, "lazy_expiration": lazy, "schedulings": turns}
     try:
-        check_changes(world, text, when, pickled=pickled, lazy_expiration=lazy, **way)
+        check_changes(world, text, when, **options, **way)
     except MillpondError as error:
         # Not every plan can do without negative tuples.
         if way.get("strategy") != "direct" or error.code != "CQL-214":
@@ -230,18 +238,24 @@ _SHAPES = (
 )
 
 
-@LAW
-@given(st.data())
-def test_law_1_and_4_of_random_plans(data: st.DataObject) -> None:
+def make_pond_of_two(data: st.DataObject, most: int) -> OraclePond:
+    """A pond of streams s and t with at most so many elements each."""
     pond = OraclePond()
     for name in "st":
         pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k VARCHAR, v INTEGER) TIMESTAMP BY ts")
         element = st.tuples(
             st.integers(0, 9), st.sampled_from((None, "a", "b")), st.sampled_from((None, 0, 1, 2))
         )
-        feed = data.draw(st.lists(element, max_size=8))
+        feed = data.draw(st.lists(element, max_size=most))
         feed.sort(key=lambda e: e[0])
         pond.ingest(name, [{"ts": to_datetime(at * SECOND), "k": k, "v": v} for at, k, v in feed])
+    return pond
+
+
+@LAW
+@given(st.data())
+def test_law_1_and_4_of_random_plans(data: st.DataObject) -> None:
+    pond = make_pond_of_two(data, 8)
     held_to_the_oracle(pond.world, data.draw(plans(data.draw(st.integers(1, 5)))), data)
 
 
@@ -327,3 +341,13 @@ def test_law_1_and_4_of_negations_by_attributes(data: st.DataObject) -> None:
         pond.ingest(name, rows)
     text = data.draw(st.sampled_from(NEGATIONS)).format(w=data.draw(st.sampled_from(WINDOWS)))
     held_to_the_oracle(pond.world, text, data)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=600)
+@given(st.data())
+def test_law_1_and_4_by_random_schedulers(data: st.DataObject) -> None:
+    pond = make_pond_of_two(data, 14)
+    text = data.draw(plans(data.draw(st.integers(1, 5))))
+    turns = data.draw(st.lists(st.sampled_from(SCHEDULINGS), min_size=1, max_size=3))
+    held_to_the_oracle(pond.world, text, data, turns)

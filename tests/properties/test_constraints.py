@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
 from millpond.operators.structures import releases
 from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.testing.changes_play import BEFORE, plan_query

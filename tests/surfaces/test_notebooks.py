@@ -17,10 +17,10 @@ import pytest
 from local_http import local_client
 
 from millpond.api.app import create_app
-from millpond.api.client import RemotePond
-from millpond.api.remote_handles import RemoteHandle, RemoteStream
+from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.errors import MillpondError
-from millpond.service.handles import Handle, StreamHandle, to_instant
+from millpond.model.time import to_instant
+from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
 from millpond.service.results import Answer, Changes
 from millpond.testing.local_runtime import open_local

@@ -19,8 +19,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from millpond.engine.admission.json_size import has_more
 from millpond.errors import MillpondError
-from millpond.model.json_size import has_more
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import did_you_mean
 

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.api.encode import ANSWER_KEY
-from millpond.catalog.objects import QueryDef, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import REDUCED, QueryDef, RelationDef, SourceDef, StreamDef
 from millpond.errors import CODES, MillpondError, Span
 from millpond.model.far_times import parse_ticks
 from millpond.model.loss import Bounds, Cause, Loss
@@ -26,7 +26,6 @@ from millpond.model.schema import (
     parts_of,
 )
 from millpond.model.time import BEGINNING, END, parse_instant
-from millpond.service.queries.options import REDUCED
 from millpond.service.results import Answer, Changes, IngestReceipt, Part, StatementResult
 
 

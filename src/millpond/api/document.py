@@ -25,7 +25,13 @@ TEXT: dict[str, Any] = {"type": "string"}
 BYTES: dict[str, Any] = {"type": "string", "format": "binary"}
 
 #: The schema of each form an answer may have besides JSON.
-_FORMS = {encode.NDJSON: TEXT, "text/event-stream": TEXT, encode.ARROW: BYTES, "text/plain": TEXT}
+_FORMS = {
+    encode.NDJSON: TEXT,
+    "text/event-stream": TEXT,
+    encode.ARROW: BYTES,
+    encode.PARQUET: BYTES,
+    "text/plain": TEXT,
+}
 
 #: Errors every call may answer with.
 COMMON = (400, 403, 421, 422, 500, 503)

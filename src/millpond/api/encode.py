@@ -13,10 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import (
+    REDUCED,
+    Definition,
+    QueryDef,
+    RelationDef,
+    StreamDef,
+    given_options,
+)
+from millpond.errors import MillpondError
 from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.service import json_values
-from millpond.service.queries.options import REDUCED, given_options
 from millpond.service.results import (
     Answer,
     Changes,
@@ -27,6 +34,10 @@ from millpond.service.results import (
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
+PARQUET = "application/vnd.apache.parquet"
+
+#: The forms of an answer that are a file of its rows.
+FILES = (ARROW, PARQUET)
 
 #: The key of an Arrow schema's metadata that holds an answer's facts besides its rows.
 ANSWER_KEY = b"millpond.answer"
@@ -127,9 +138,35 @@ def answer_ndjson(answer: Answer) -> bytes:
 
 def answer_arrow(answer: Answer) -> bytes:
     """An answer as an Arrow IPC stream whose schema metadata says what it is."""
+    return table_arrow(_with_facts(answer))
+
+
+def answer_parquet(answer: Answer) -> bytes:
+    """An answer as a Parquet file whose schema metadata says what it is.
+
+    Raises:
+        MillpondError: SERVE-709, Parquet has no type for a column.
+    """
+    from pyarrow import parquet  # clients import this module, and read no Parquet
+
+    sink = pa.BufferOutputStream()
+    try:
+        parquet.write_table(_with_facts(answer), sink)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        raise MillpondError(
+            "SERVE-709",
+            "the answer cannot be written as Parquet",
+            detail=f"{error}.",
+            hint="Cast the column, or accept another form.",
+        ) from None
+    return sink.getvalue().to_pybytes()
+
+
+def _with_facts(answer: Answer) -> pa.Table:
+    """An answer's rows, with what they are in the metadata of the schema."""
     facts = answer_facts(answer) | {"as_of_us": answer.as_of}
     metadata = {**(answer.table.schema.metadata or {}), ANSWER_KEY: json_values.dumps(facts)}
-    return table_arrow(answer.table.replace_schema_metadata(metadata))
+    return answer.table.replace_schema_metadata(metadata)
 
 
 def table_arrow(table: pa.Table) -> bytes:

@@ -1,4 +1,4 @@
-"""Chooses the form of an answer: JSON by default, NDJSON or Arrow by `Accept`."""
+"""Chooses the form of an answer: JSON by default, NDJSON, Arrow or Parquet by `Accept`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ ENCODING = Room(
     "Ask again in a second, or for fewer rows.",
 )
 
-_ENCODERS = {encode.ARROW: encode.answer_arrow, encode.NDJSON: encode.answer_ndjson}
+_ENCODERS = {
+    encode.ARROW: encode.answer_arrow,
+    encode.PARQUET: encode.answer_parquet,
+    encode.NDJSON: encode.answer_ndjson,
+}
 
 
 def choose_form(accept: str | None, offered: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from prometheus_client import CollectorRegistry
@@ -20,13 +20,12 @@ from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
+from millpond.service.ingest.given_rows import RowFormat
 from millpond.service.observe.control_tables import Entity
-from millpond.service.queries.query_directory import QueryListing, QuerySelection
-from millpond.service.queries.registration_request import Registration
+from millpond.service.queries.given_registration import Registration
+from millpond.service.queries.query_directory import QueryListing
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.results import Answer, Change, Changes, IngestReceipt, StatementResult
-
-#: How the rows of a push may be written.
-RowFormat = Literal["ndjson", "csv", "arrow"]
 
 
 class QueryHandle(Protocol):
@@ -214,6 +213,8 @@ class ServedPond(Surface, Protocol):
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 
     def shared_plan(self) -> str: ...
+
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]: ...
 
     def alter_stream(self, name: str, **options: Any) -> None: ...
 

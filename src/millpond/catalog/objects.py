@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from millpond.cql.tree.constraints import Constraint
+from millpond.model.constraints import Constraint
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 
@@ -251,6 +252,15 @@ class QueryDef:
     @property
     def active(self) -> bool:
         return bool(self.options.get("active", True)) and self.suspended is None
+
+
+#: The key under which a query's options say how far the pond has reduced it; nobody can set it.
+REDUCED = "reduced"
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that may be given to another query: all but how far the pond has reduced it."""
+    return {name: value for name, value in options.items() if name != REDUCED}
 
 
 Definition = StreamDef | RelationDef | QueryDef

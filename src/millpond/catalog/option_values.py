@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from millpond.model.names import LONGEST_NAME, find_fault_of_line
 from millpond.model.secret_options import name_of_secret
+from millpond.model.time import timedelta_text
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def _integer(value: Any) -> Any:
 
 def _length(value: Any) -> str:
     """Print a length of time, given as text or as a `timedelta`, in its longest unit."""
-    from millpond.cql.parse.durations import duration_text, parse_duration, timedelta_text
+    from millpond.cql.parse.durations import duration_text, parse_duration
 
     if isinstance(value, timedelta):
         value = timedelta_text(value)

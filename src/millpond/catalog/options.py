@@ -8,6 +8,8 @@ setting of the engine also becomes a parameter of `millpond.open`; a test fails 
 
 from __future__ import annotations
 
+from functools import cache
+
 from millpond.catalog.option import Option, Scope
 from millpond.catalog.option_values import (
     COMMENT,
@@ -108,10 +110,38 @@ _EVERY = (
         "queue_memory",
         (Scope.SYSTEM,),
         MEMORY,
-        "how many bytes of pushed rows may wait for their epoch",
+        "how many bytes of pushed rows may wait for their epoch, and how many between the operators"
+        " of a dataflow",
         "256 MB",
         entities=("queue",),
         remark="A push that is larger is taken when nothing waits.",
+    ),
+    Option(
+        "scheduler",
+        (Scope.SYSTEM,),
+        one_of(
+            "fifo",
+            "round robin",
+            "greedy",
+            "chain",
+            takes="'fifo' (each slice to completion), 'round robin' (operators in turn), 'greedy'"
+            " (the operator that removes most per second), 'chain' (of the steepest chains, the"
+            " oldest slice)",
+        ),
+        "which operator of a dataflow runs next when a long step is cut into slices",
+        "fifo",
+        entities=("scheduler",),
+        remark="See [when it gets too much](../guide/pressure.md#schedulers). It never alters a"
+        " change.",
+    ),
+    Option(
+        "latency",
+        (Scope.SYSTEM,),
+        LENGTH_OR_NEVER,
+        "how long a slice may take through a dataflow: where the time that is left does not allow"
+        " the scheduler's order, the oldest slice goes first",
+        "never",
+        entities=("scheduler",),
     ),
     Option(
         "query_memory",
@@ -409,6 +439,7 @@ _EVERY = (
 OPTIONS = {option.name: option for option in _EVERY}
 
 
+@cache
 def list_options(scope: Scope, entity: str | None = None) -> tuple[str, ...]:
     """The names of a scope's options, perhaps of those alone that a kind of entity has.
 

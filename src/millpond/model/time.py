@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from operator import index
 from typing import NewType
 
 import numpy as np
 
+from millpond.errors import MillpondError
 from millpond.model.far_times import format_ticks, parse_ticks
 
 Instant = NewType("Instant", int)
@@ -101,6 +103,15 @@ def format_interval(months: int, days: int, nanoseconds: int) -> str:
     return " ".join(parts)
 
 
+def timedelta_text(length: timedelta) -> str:
+    """Write a Python timedelta as text that `parse_duration` reads.
+
+    >>> timedelta_text(timedelta(minutes=1, microseconds=1)), timedelta_text(timedelta(hours=2))
+    ('60000001 us', '7200000000 us')
+    """
+    return f"{length // timedelta(microseconds=1)} us"
+
+
 def parse_instant(text: str) -> Instant:
     """Read the instant of an ISO 8601 text, also of a year beyond 9999 or before 1.
 
@@ -116,3 +127,37 @@ def parse_instant(text: str) -> Instant:
         if _FAR.fullmatch(text.strip()) is None:
             raise
     return Instant(parse_ticks(text.strip().replace(" ", "T"), "us"))
+
+
+#: What is taken for an instant: µs since 1970, text, a datetime or date, also of NumPy and pandas.
+Time = int | str | date | np.datetime64
+
+
+def to_instant(at: Time | None) -> int | None:
+    """Convert text, a datetime, a date or microseconds to an instant. Raises CQL-103.
+
+    NumPy's and pandas's times are taken too; what is finer than a microsecond is cut off.
+    """
+    if at is None or isinstance(at, int):
+        return at
+    try:
+        if isinstance(at, np.datetime64):
+            if np.isnat(at):
+                raise ValueError("NaT")
+            ticks, whole = at.astype("datetime64[us]"), np.datetime_data(at.dtype)[0]
+            if whole not in ("ns", "ps", "fs", "as") and ticks.astype(at.dtype) != at:
+                raise OverflowError("beyond 64 bits")
+            return int(ticks.astype(np.int64))
+        if isinstance(at, datetime):
+            if at != at:  # pandas's NaT is a datetime that equals nothing
+                raise ValueError("NaT")
+            return from_datetime(at)
+        if isinstance(at, date):
+            return from_datetime(datetime(at.year, at.month, at.day))
+        return parse_instant(at) if isinstance(at, str) else index(at)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise MillpondError(
+            "CQL-103",
+            f'"{at}" is not a timestamp',
+            hint="Write it as 2013-01-31 12:00:00.",
+        ) from error

@@ -15,6 +15,8 @@ def find_lone_surrogate(text: str) -> int | None:
     >>> find_lone_surrogate("ab\\ud800"), find_lone_surrogate("😀")
     (2, None)
     """
+    if text.isascii():
+        return None
     try:
         text.encode()
     except UnicodeEncodeError as error:

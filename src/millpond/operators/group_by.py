@@ -65,6 +65,7 @@ class Grouping(Unary):
     takes_expirations = False
     name = "grouping"
     state = "aggregates by group"
+    lends = True
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from millpond.engine.dataflow.step import Scheduling
+from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.engine.eddy.routing import Account
 from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
@@ -96,6 +98,7 @@ class AdvanceJob:
         relations: The relations, by name.
         sinks: The derivations.
         constraints: By stream, its constraints; streams without any are left out.
+        scheduling: How the dataflow's operators take turns.
     """
 
     store: str
@@ -110,6 +113,7 @@ class AdvanceJob:
     relations: Mapping[str, RelationInput]
     sinks: tuple[Sink, ...]
     constraints: Constraints = field(default_factory=dict)
+    scheduling: Scheduling = field(default_factory=Scheduling)
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ class AdvanceResult:
         unchanged: Of the queries with a budget, those of which nothing else waits than before.
         logged: For each shared log: the changes of its members.
         releases: By node key, what constraints of streams released.
+        work: By node key, what its operator did since it was made; of those that took rows alone.
+        queues: What waited between the operators.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -135,4 +141,6 @@ class AdvanceResult:
     unchanged: frozenset[int] = frozenset()
     logged: Mapping[int, LoggedChanges] = field(default_factory=dict)
     releases: Mapping[str, list[ReleaseFigures]] = field(default_factory=dict)
+    work: Mapping[str, OperatorWork] = field(default_factory=dict)
+    queues: QueueFigures = field(default_factory=QueueFigures)
     unwritten: MillpondError | None = None

@@ -10,13 +10,13 @@ depend on which worker runs the job, nor on what that worker did before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
@@ -94,29 +94,43 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     put_dataflow(job, held)
-    releases = held.flow.list_release_figures()
-    return AdvanceResult(tuple(built), failures, reached, logged=shared, releases=releases)
+    return AdvanceResult(
+        tuple(built),
+        failures,
+        reached,
+        logged=shared,
+        releases=held.flow.list_release_figures(),
+        work=held.flow.list_work(),
+        queues=held.flow.queues,
+    )
 
 
 def _look(job: AdvanceJob) -> AdvanceResult:
     """Look at the most promising part, for queries with a budget."""
-    looks = LookJob(job)
+
+    def write(found: Sequence[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
+        return _logs(
+            job.store,
+            [
+                (sink, part)
+                for sink, changes in found
+                for part in _parts(sink, _elements_of(sink, changes))
+            ],
+        )
+
+    looks = LookJob(job, write)
     try:
-        found, waiting, unchanged = looks.run()
-        logged = [
-            (sink, part)
-            for sink, changes in found
-            for part in _parts(sink, _elements_of(sink, changes))
-        ]
-        built = (*_logs(job.store, logged), *waiting)
+        built, unchanged = looks.run()
     except MillpondError as error:
+        looks.discard()
         if error.code == "STORE-603":
             return AdvanceResult(unwritten=error)
         return AdvanceResult(failures={sink.stream_id: error for sink in job.sinks})
     except Exception as error:
+        looks.discard()
         reason = to_millpond_error(error)
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
-    return AdvanceResult(built, looks.failures, unchanged=unchanged)
+    return AdvanceResult(tuple(built), looks.failures, unchanged=unchanged)
 
 
 def _purge_intervals(job: AdvanceJob) -> dict[str, set[int | None]]:

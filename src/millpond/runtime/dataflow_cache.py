@@ -1,4 +1,4 @@
-"""The dataflows a worker keeps between jobs, and the elements it feeds them from the store.
+"""The dataflows a worker keeps between jobs.
 
 A worker keeps a group's dataflow for the next job, only to save work. A worker without the dataflow
 builds it again from kept segments. A dataflow that is behind, because other workers ran the last
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.engine.dataflow.dataflow import Dataflow
@@ -22,10 +21,9 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
-from millpond.runtime.shared_log_task import select_for_members
+from millpond.runtime.segment_inputs import SegmentInputs, read_back
 from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, select_at
-from millpond.state.segment_file import global_seq, open_segment
 
 #: How many groups' dataflows a worker keeps (the least recently used goes first), and how many
 #: dataflows beyond one of a group whose members are at several positions.
@@ -107,13 +105,15 @@ class CachedDataflow:
         """Advance the dataflow to `upto`, with its relations read as of an epoch."""
         flow = self.flow
         after = flow.position
-        feeds = {
-            name: _elements(job, name, columns, after, upto) for name, columns in flow.needs.items()
+        updates = {
+            name: _updates(job, name, columns, (after, self.epoch), (upto, epoch))
+            for name, columns in flow.relations.items()
         }
-        for name, columns in flow.relations.items():
-            feeds[name] = _updates(job, name, columns, (after, self.epoch), (upto, epoch))
+        needs = flow.needs
+        inputs = SegmentInputs(job, needs, updates, after, upto)
         self.epoch = epoch
-        return flow.advance(feeds, upto, partial(_read_back, job, flow.needs))
+        flow.schedule(job.scheduling)
+        return flow.advance(inputs, upto, partial(read_back, job, needs))
 
 
 class _DataflowCache:
@@ -192,57 +192,6 @@ def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
     if job.position > made.flow.position:
         made.advance(job, job.position, job.epoch)
     return made
-
-
-def _read_back(
-    job: AdvanceJob, needs: Mapping[str, Sequence[str]], stream: str, upto: int
-) -> Iterator[pa.Table]:
-    """Read the elements up to an instant that still matter, segment by segment."""
-    for file in job.streams[stream]:
-        if file.min_ts <= upto:
-            one = replace(job, streams={stream: (file,)})
-            table = _elements(one, stream, needs[stream], BEGINNING - 1, upto)
-            if table.num_rows:
-                yield table
-
-
-def _elements(
-    job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
-) -> pa.Table:
-    """Read the elements of (after, upto] that matter, in the order of timestamp and arrival."""
-    members = job.sinks[0].members
-    low = job.since.get(stream)
-    after = after if low is None else max(after, min(low - 1, job.position))
-    parts: list[pa.Table] = []
-    empty: pa.Table | None = None
-    wanted = [*columns, "__ts", "__seq"]
-    for file in job.streams[stream]:
-        table = open_segment(Path(job.store) / file.path, file.checksum)
-        if members is not None:  # predicates are of any column
-            wanted = table.column_names
-        table = table.select(wanted)
-        empty = table.slice(0, 0)
-        if file.max_ts <= after or file.min_ts > upto:
-            continue
-        ts = table["__ts"].to_numpy()
-        lo, hi = np.searchsorted(ts, (after, upto), side="right")
-        if lo < hi:
-            part = table.slice(lo, hi - lo)
-            sequence = global_seq(part["__seq"].to_numpy(), file.seq_runs)
-            at = part.schema.get_field_index("__seq")
-            parts.append(part.set_column(at, "__seq", pa.array(sequence)))
-    if not parts and members is None:
-        if empty is None:
-            return pa.table({name: pa.nulls(0) for name in wanted})
-        return empty
-    if not parts:
-        return pa.table({name: pa.nulls(0) for name in (*columns, "__ts", "__seq", "__log")})
-    found = pa.concat_tables(parts)
-    ts, seq = found["__ts"].to_numpy(), found["__seq"].to_numpy()
-    if len(parts) > 1 or not bool((np.diff(ts) > 0).all()):
-        found = found.take(pa.array(np.lexsort((seq, ts))))
-    found = found.combine_chunks()
-    return found if members is None else select_for_members(found, members).combine_chunks()
 
 
 def _updates(

@@ -32,8 +32,12 @@ def finish_rows(
     steps: Mapping[int, Sequence[LookedStep]],
     state: FamilyState,
 ) -> Finished:
-    """Evaluate the SELECT lists of selections or joins over what they found."""
+    """Evaluate the SELECT lists of selections or joins over what they found.
+
+    Who found nothing is not in the answer.
+    """
     del state
+    numbers = [n for n in numbers if any(step.found is not None for step in steps.get(n, ()))]
 
     def evaluate(group: list[int]) -> Finished:
         return _evaluate_rows(residual, looks[group[0]], group, steps)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -25,7 +25,8 @@ from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Axis, Numbers, axis_of
 from millpond.engine.promising.estimating import LookedStep
 from millpond.engine.promising.look import Look
-from millpond.engine.promising.step import Family, FamilyState
+from millpond.engine.promising.probing import Found
+from millpond.engine.promising.step import MOST_FOUND, Family, FamilyState
 from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
@@ -34,7 +35,7 @@ from millpond.model.time import BEGINNING, END
 from millpond.model.windows import list_delays, slide_of
 from millpond.runtime.advance_job import AdvanceJob, SegmentFile, Sink
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
-from millpond.runtime.look_results import finish_estimates, finish_rows
+from millpond.runtime.look_results import Finished, finish_estimates, finish_rows
 from millpond.runtime.look_state import read_state, write_state
 from millpond.runtime.summary_tasks import SummaryPlan
 from millpond.state.arrow_file import write_together
@@ -123,28 +124,37 @@ class EmptySegment(RegionSegment):
         return rows
 
 
+#: Writes changes of queries as segments of their change logs.
+Write = Callable[[Sequence[tuple[Sink, pa.Table]]], Iterable[BuiltSegment]]
+
+
 class LookJob:
     """The looks of one job; equal parts are done once for all its queries.
+
+    Args:
+        job: The job.
+        write: Writes changes as segments, in their order.
 
     Attributes:
         failures: As of `AdvanceResult`.
     """
 
-    def __init__(self, job: AdvanceJob) -> None:
+    def __init__(self, job: AdvanceJob, write: Write) -> None:
         self.job = job
+        self._write = write
+        self._written: list[BuiltSegment] = []
         self.failures: dict[int, MillpondError] = {}
         self._members: defaultdict[object, list[Sink]] = defaultdict(list)
         for sink in job.sinks:
             assert sink.look is not None
             self._members[sink.look.family].append(sink)
 
-    def run(self) -> tuple[list[tuple[Sink, pa.Table]], list[BuiltSegment], frozenset[int]]:
-        """Look; return the results of each query, what waits, and whose waiting has not changed.
+    def run(self) -> tuple[list[BuiltSegment], frozenset[int]]:
+        """Look; return the results and what waits as segments, and whose waiting has not changed.
 
         Raises:
             MillpondError: STORE-602, a segment is corrupt; STORE-603, a file cannot be written.
         """
-        results: list[tuple[Sink, pa.Table]] = []
         waiting: list[tuple[Sink, pa.Table]] = []
         unchanged: set[int] = set()
         for sinks in self._members.values():
@@ -158,15 +168,11 @@ class LookJob:
                 number for number, sink in enumerate(sinks) if sink.stream_id not in self.failures
             ]
             finish = finish_estimates if looks[0].kind == "aggregate" else finish_rows
-            for number, made in finish(_residual, looks, done, steps, state).items():
-                sink = sinks[number]
-                if isinstance(made, MillpondError):
-                    self.failures[sink.stream_id] = made
-                    continue
-                results.append((sink, made))
+            self._finish(sinks, finish(_residual, looks, done, steps, state))
+            for number in done:
                 table = write_state(state, number, lines[-1] - 1)
-                if table is not None:
-                    waiting.append((sink, table))
+                if table is not None and sinks[number].stream_id not in self.failures:
+                    waiting.append((sinks[number], table))
         paths = [new_path(self.job.store, "segments") for _ in waiting]
         tables = [table for _, table in waiting]
         files = write_together(list(zip(paths, tables, strict=True)))
@@ -176,7 +182,25 @@ class LookJob:
             )
             for (sink, table), file in zip(waiting, files, strict=True)
         ]  # fmt: skip
-        return results, built, frozenset(unchanged)
+        self.discard(self.failures)
+        return [*self._written, *built], frozenset(unchanged)
+
+    def discard(self, stream_ids: Collection[int] | None = None) -> None:
+        """Remove the results that are written already, of some queries; None: of all."""
+        gone = [p for p in self._written if stream_ids is None or p.stream_id in stream_ids]
+        for piece in gone:
+            piece.discard()
+        self._written = [p for p in self._written if not any(p is other for other in gone)]
+
+    def _finish(self, sinks: Sequence[Sink], finished: Finished) -> None:
+        """Write results behind those that are written already."""
+        results: list[tuple[Sink, pa.Table]] = []
+        for number, made in finished.items():
+            if isinstance(made, MillpondError):
+                self.failures[sinks[number].stream_id] = made
+            elif sinks[number].stream_id not in self.failures:
+                results.append((sinks[number], made))
+        self._written += self._write(results)
 
     def _look(
         self, sinks: Sequence[Sink], looks: Sequence[Look], lines: Sequence[int]
@@ -188,16 +212,38 @@ class LookJob:
         state = read_state([sink.waiting for sink in sinks], self.job.store, self.job.position)
         indexes = [self._index(looks[0], leaf) for leaf in range(len(looks[0].streams))]
         steps: dict[int, list[LookedStep]] = defaultdict(list)
+        at = 0
+
+        def spill(found: Mapping[int, Found]) -> None:
+            """Write what was found so far; who has failed before gets nothing more."""
+            for number, rows in found.items():
+                steps[number].append(LookedStep(at, rows, *_NOTHING))
+            done = [n for n in steps if sinks[n].stream_id not in self.failures]
+            self._finish(sinks, finish_rows(_residual, looks, done, steps, state))
+            steps.clear()
+
+        is_estimate = looks[0].kind == "aggregate"
         for line in lines:
+            at = line - 1
             after = max(self.job.position, line - looks[0].line - 1)
             summaries = {
                 leaf: self._summarize(definition, looks[0].streams[leaf].stream, line)
                 for leaf, definition in _summaries_of(looks[0]).items()
             }
-            found = family.step(state, indexes, summaries, after, line)
-            for number in range(len(looks)):
+            found = family.step(
+                state, indexes, summaries, after, line, None if is_estimate else spill
+            )
+            for number in range(len(looks)) if is_estimate else found:
                 listed, worth = family.listed.get(number, _NOTHING)
-                steps[number].append(LookedStep(line - 1, found.get(number), listed, worth))
+                steps[number].append(LookedStep(at, found.get(number), listed, worth))
+            held = sum(
+                len(step.found.priority)
+                for own in (() if is_estimate else steps.values())
+                for step in own
+                if step.found is not None
+            )
+            if held >= MOST_FOUND:
+                spill({})
         for number, error in family.failures.items():
             self.failures[sinks[number].stream_id] = error
         return steps, state

@@ -60,7 +60,8 @@ from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.function_registry import FunctionRegistry
 from millpond.service.queries.options import check_system_settings
 from millpond.service.queries.prepared import PreparedQuery, stream_valued_error
-from millpond.service.queries.query_directory import QueryDirectory, QuerySelection
+from millpond.service.queries.query_directory import QueryDirectory
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.wanted import Wanted

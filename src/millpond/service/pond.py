@@ -20,6 +20,7 @@ from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamD
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
+from millpond.model.time import Time, to_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.planner.resolve.names import Names
 from millpond.runtime.protocol import Runtime
@@ -29,14 +30,17 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.components import Components, PondSettings
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
-from millpond.service.handles import Handle, StreamHandle, Time, to_instant
-from millpond.service.ingest import row_formats
+from millpond.service.handles import Handle, StreamHandle
+from millpond.service.ingest import given_rows, row_formats
+from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.query_directory import QueryListing, QuerySelection
-from millpond.service.queries.registration_request import Registration, RegistrationRequest, parts
+from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
+from millpond.service.queries.query_directory import QueryListing
+from millpond.service.queries.query_selection import QuerySelection
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import Answer, IngestReceipt, StatementResult, count_text
 from millpond.service.statements.executor import Executor
 from millpond.work import check_work, limit_work
@@ -129,6 +133,20 @@ class Pond:
             register = partial(components.registrar.register, requests)
             definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
+
+    def register_table(self, cql: str, rows: Any, **options: Any) -> list[Handle]:
+        """Register one text with parameters (`$most`) once for each row of a table, in one epoch.
+
+        Args:
+            cql: The text.
+            rows: Dictionaries, or a table of pyarrow, pandas or polars: the values of the
+                parameters by name, and in the column `name` the names of the queries.
+            options: The options of every query.
+
+        Raises:
+            MillpondError: DATA-501, it is no table; otherwise as `register_many`.
+        """
+        return self.register_many(fill_table(cql, table_of_parameters(rows), options))
 
     def function(
         self,
@@ -299,6 +317,11 @@ class Pond:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""
         return self._explainer.explain_shared()
 
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
+        """Draw what all queries share as a graph; the part that serves a query is lit."""
+        chosen = None if query is None else self.query(query).definition
+        return self._explainer.draw_shared(chosen)
+
     # -- rows ----------------------------------------------------------------------------------
 
     def ingest(self, stream: str, rows: Any, idempotency_key: str | None = None) -> IngestReceipt:
@@ -315,7 +338,7 @@ class Pond:
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
         receipt, _ = self._components.intake.push(
-            definition, row_formats.from_rows(rows), idempotency_key
+            definition, given_rows.from_rows(rows), idempotency_key
         )
         self._components.runtime.wake_inbox()
         return receipt

@@ -23,7 +23,7 @@ from millpond.catalog.objects import (
     SummaryFile,
 )
 from millpond.catalog.sink_def import SinkDef
-from millpond.cql.tree.constraints import Constraint
+from millpond.model.constraints import Constraint
 from millpond.model.schema import Schema
 
 #: The kind of the row of the table `definition` that has the pond's settings.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from millpond.algebra.world import World
 from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.engine.dataflow.inputs import GivenInputs, StepInputs
+from millpond.engine.dataflow.scheduling.policies import NAMES
+from millpond.engine.dataflow.scheduling.protocol import OperatorRates, Ready
+from millpond.engine.dataflow.step import Scheduling
 from millpond.model.time import BEGINNING, END
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
@@ -84,8 +89,48 @@ def _table(
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+class Ticks:
+    """A clock that goes on by one at each look."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        self._now += 1.0
+        return self._now
+
+
+class Whim:
+    """A scheduling policy that chooses by chance."""
+
+    def __init__(self, seed: str, latency: float | None = None) -> None:
+        self._random = Random(seed)
+
+    def learn(self, operators: Sequence[OperatorRates]) -> None:
+        pass
+
+    def choose(self, ready: Sequence[Ready], now: float) -> Ready:
+        return self._random.choice(ready)
+
+
+#: A memory of queues with which every slice has one instant, and some slices may wait.
+TIGHT = 2_000
+#: Ways in which operators take turns, all with slices of one instant.
+SCHEDULINGS = (
+    *(Scheduling(name, memory=TIGHT, clock=Ticks()) for name in NAMES),
+    Scheduling("chain", latency=20, memory=TIGHT, clock=Ticks()),
+    Scheduling("chain", memory=1, clock=Ticks()),
+    *(Scheduling(seed, memory=TIGHT, clock=Ticks(), make=Whim) for seed in "abc"),
+)
+
+
 def run(
-    world: World, plans: Sequence[Plan], cuts: Iterable[int], *, pickled: bool = False
+    world: World,
+    plans: Sequence[Plan],
+    cuts: Iterable[int],
+    *,
+    pickled: bool = False,
+    schedulings: Sequence[Scheduling] = (),
 ) -> tuple[dict[str, list[OracleChange]], Dataflow]:
     """Advance a dataflow of plans from the beginning of time to each cut in turn.
 
@@ -94,14 +139,18 @@ def run(
         plans: The plans to run.
         cuts: Ascending instants; the dataflow stops at the last.
         pickled: Whether the dataflow is pickled and read back between any two steps.
+        schedulings: How operators take turns in each step, over and over; none: steps are whole.
 
     Raises:
         AssertionError: a plan gave up.
     """
     flow = Dataflow(*plans, since=BEFORE)
     given: dict[str, list[OracleChange]] = {plan.key: [] for plan in plans}
-    for cut in cuts:
-        fed = feeds(world, flow, flow.position, cut)
+    for number, cut in enumerate(cuts):
+        fed: Mapping[str, pa.Table] | StepInputs = feeds(world, flow, flow.position, cut)
+        if schedulings:
+            flow.schedule(schedulings[number % len(schedulings)])
+            fed = GivenInputs(cast(Mapping[str, pa.Table], fed), few=0)
         for key, table in flow.advance(fed, cut).items():
             given[key] += as_changes(table)
         assert not flow.failed, flow.failed
@@ -120,7 +169,13 @@ def as_changes(table: pa.Table) -> list[OracleChange]:
 
 
 def check_changes(
-    world: World, text: str, cuts: Sequence[int], *, pickled: bool = False, **options: Any
+    world: World,
+    text: str,
+    cuts: Sequence[int],
+    *,
+    pickled: bool = False,
+    schedulings: Sequence[Scheduling] = (),
+    **options: Any,
 ) -> Plan:
     """Raise AssertionError if a query's changes differ from the oracle's.
 
@@ -128,11 +183,11 @@ def check_changes(
         world: The history.
         text: The query.
         cuts: As for `run`.
-        pickled: As for `run`.
+        pickled, schedulings: As for `run`.
         options: Options of the plan.
     """
     plan = plan_query(world, text, **options)
-    given, _ = run(world, [plan], cuts, pickled=pickled)
+    given, _ = run(world, [plan], cuts, pickled=pickled, schedulings=schedulings)
     expected = changes(world, parse_query(text), BEFORE, cuts[-1])
     compare(given[plan.key], expected, f"{text}\ncuts {list(cuts)}\n{plan.explained}")
     return plan

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from millpond import operators
-from millpond.engine.dataflow import dataflow
+from millpond.engine.dataflow import arrangement
 from millpond.errors import MillpondError
 from millpond.operators.protocol.node import Node, Operator
 from millpond.service.pond import Pond
@@ -75,7 +75,7 @@ class Switch:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.key: str | None = None
-        right = dataflow._start_operator
+        right = arrangement._start_operator
 
         def start(node: Node) -> Operator:
             operator: Any = right(node)
@@ -89,7 +89,7 @@ class Switch:
             operator.advance = fail_or_advance
             return operator  # type: ignore[no-any-return]
 
-        monkeypatch.setattr(dataflow, "_start_operator", start)
+        monkeypatch.setattr(arrangement, "_start_operator", start)
 
 
 def push(pond: Pond, *seconds: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.state.check_and_repair.check import check_store
 from millpond.state.fail_points import FAIL_POINTS
 from millpond.testing.local_runtime import open_local

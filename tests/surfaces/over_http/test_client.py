@@ -15,10 +15,9 @@ import pyarrow as pa
 import pytest
 from local_http import local_client
 
-from millpond.api import client as client_module
 from millpond.api.access import Access
 from millpond.api.app import create_app
-from millpond.api.client import RemotePond, connect
+from millpond.api.client import RemotePond, connect, pond_calls, steps
 from millpond.errors import MillpondError
 
 LATE = "SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY ts"
@@ -190,8 +189,7 @@ def test_what_there_is(remote, pond):
 
 def test_all_pages_of_queries(remote, pond, monkeypatch):
     remote.register_many([(LATE, None, {})] * 5)
-    get = remote._calls.get
-    monkeypatch.setattr(remote._calls, "get", lambda path, **p: get(path, **{**p, "limit": 2}))
+    monkeypatch.setattr(pond_calls, "PAGE_OF_QUERIES", 2)
     assert [q.id for q in remote.queries()] == [q.id for q in pond.queries()]
 
 
@@ -236,7 +234,7 @@ def test_a_push_is_sent_again_with_its_key_when_the_connection_breaks(pond, http
     def flaky(request: httpx.Request) -> httpx.Response:
         if re.search("tuples", request.url.path):
             keys.append(request.headers["idempotency-key"])
-            if len(keys) < client_module._ATTEMPTS:
+            if len(keys) < steps.ATTEMPTS:
                 # The first push arrives, its receipt is lost.
                 http.send(request)
                 raise httpx.ReadError("reset")

@@ -9,7 +9,7 @@ from local_http import local_client
 
 from millpond.api.app import create_app
 from millpond.api.contract import MOST_VALUES
-from millpond.model.json_size import has_more
+from millpond.engine.admission.json_size import has_more
 
 MEMBERS = b",".join(b'"k%d": 1' % n for n in range(900_000))
 

@@ -11,8 +11,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import remote_handles, server, subscribers
-from millpond.api.client import connect
+from millpond.api import server, subscribers
+from millpond.api.client import connect, handle_calls
 from millpond.errors import MillpondError
 
 Q = "SELECT carrier, delay FROM flights [RANGE 20 MINUTES] WHERE delay > 60"
@@ -214,7 +214,7 @@ def test_a_derived_stream_is_followed(http, pond):
 
 def test_the_client_outlives_the_server(pond, monkeypatch):
     """A subscription goes on where it was when another server serves the same pond."""
-    monkeypatch.setattr(remote_handles, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(handle_calls, "_PAUSE_SECONDS", 0.01)
     pond.register(Q, "q", changes="from beginning")
     port = 0
     got: list[int] = []

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
 
 import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import encode, remote_feed
-from millpond.api.client import connect
+from millpond.api import encode
+from millpond.api.client import connect, feed_calls
 from millpond.api.subscribers import Subscribers
 from millpond.errors import MillpondError
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 CQL = "SELECT carrier, delay FROM flights [RANGE 20 MINUTES] WHERE delay > {}"
 
@@ -149,21 +148,25 @@ def test_a_remote_pond_subscribes_as_one_in_this_process(http, pond, fed):
 
 
 def test_a_remote_feed_goes_on_when_the_connection_broke(http, fed, monkeypatch):
-    remote, real, cut = connect("http://127.0.0.1", http=http), http.stream, []
+    remote, real, cut = connect("http://127.0.0.1", http=http), http.send, []
 
-    @contextmanager
-    def stream(*given, **named):
+    def send(request, **named):
         """Answers with one line of a page, and breaks."""
-        named["params"] = {**named["params"], "follow": "false", "limit": 1}
-        cut.append(named["params"].get("after"))
-        with real(*given, **named) as response:
-            response.read()
-            yield response
-            if response.is_success:
-                raise httpx.ReadError("broken")
+        asked = {**request.url.params, "follow": "false", "limit": 1}
+        cut.append(asked.get("after"))
+        url = request.url.copy_with(params=asked)
+        response = real(http.build_request("GET", url, headers=request.headers))
 
-    monkeypatch.setattr(http, "stream", stream)
-    monkeypatch.setattr(remote_feed, "_PAUSE_SECONDS", 0)
+        def break_off():
+            yield from response.text.splitlines()
+            raise httpx.ReadError("broken")
+
+        if response.is_success:
+            monkeypatch.setattr(response, "iter_lines", break_off)
+        return response
+
+    monkeypatch.setattr(http, "send", send)
+    monkeypatch.setattr(feed_calls, "_PAUSE_SECONDS", 0)
     found = []
     for event in remote.subscribe(tag="fed"):
         if event.kind == "change":

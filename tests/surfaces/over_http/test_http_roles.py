@@ -121,6 +121,7 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/queries/{query}/plan": ({}, QUERY, "reader"),
     "GET /v1/queries/{query}/changes": ({}, QUERY, "reader"),
     "GET /v1/plan": ({"params": {"query": "SELECT ts FROM @"}}, STREAM, "reader"),
+    "GET /v1/plan/graph": ({}, NONE, "admin"),
     "GET /v1/changes": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "POST /v1/tickets": ({"json": {"queries": ["@"]}}, QUERY, "reader"),
     "GET /v1/streams": ({}, NONE, "reader"),

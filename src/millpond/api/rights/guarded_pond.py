@@ -18,7 +18,7 @@ from millpond.api.rights.caller import Caller, Role
 from millpond.api.rights.guarded_handles import GuardedHandle, GuardedStream
 from millpond.api.rights.quotas import FOLLOW, OwnerQuotas, limit_kept, limit_rows
 from millpond.api.rights.rights import Rights, missing_query_error, planned_text
-from millpond.api.surface import ControlTables, RowFormat, ServedHandle, ServedPond, ServedStream
+from millpond.api.surface import ControlTables, ServedHandle, ServedPond, ServedStream
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
 from millpond.cql.tree import statements
@@ -31,8 +31,11 @@ from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
-from millpond.service.queries.query_directory import QueryListing, QuerySelection
-from millpond.service.queries.registration_request import Registration, fill_registration, parts
+from millpond.service.ingest.given_rows import RowFormat
+from millpond.service.queries.given_registration import Registration, parts
+from millpond.service.queries.query_directory import QueryListing
+from millpond.service.queries.query_selection import QuerySelection
+from millpond.service.queries.registration_request import fill_registration
 from millpond.service.results import FACTS_OF_ADMINS, Answer, IngestReceipt, StatementResult
 
 #: Statements that make queries, or have them followed: they are counted one at a time.
@@ -237,6 +240,10 @@ class GuardedPond:
     def shared_plan(self) -> str:
         self._rights().check_level(Level.SHARED)
         return self._pond.shared_plan()
+
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
+        self._rights().check_level(Level.SHARED)
+        return self._pond.plan_graph(query)
 
     # -- rows ----------------------------------------------------------------------------------
 

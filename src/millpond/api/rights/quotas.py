@@ -12,7 +12,7 @@ from millpond.api.rights.caller import Caller
 from millpond.api.surface import ServedHandle, ServedPond
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 #: The option that has a query's changes computed, and so counts as following the query.
 FOLLOW = "follow"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from millpond.api.rights.caller import Caller
 from millpond.errors import MillpondError
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 #: The one call that takes a ticket.
 TICKET_PATH = "/v1/changes"

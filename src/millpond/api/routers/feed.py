@@ -32,7 +32,7 @@ from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.changes.feeds.feed import FEED_PAGE
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 
 class TicketBody(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
@@ -24,7 +24,7 @@ from millpond.api.negotiate import ENCODING, answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.surface import ServedPond
-from millpond.cql import parse_script
+from millpond.cql import parse_script, parse_statement
 from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -35,11 +35,12 @@ _MOST_BYTES = 1 << 27
 
 
 class StatementsBody(BaseModel):
-    """Statements to run."""
+    """Statements to run; with `only`, one question and nothing else."""
 
     model_config = ConfigDict(extra="forbid")
 
     text: str
+    only: Literal["query"] | None = None
 
 
 def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
@@ -49,7 +50,7 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     @routes.post(
         "/v1/statements",
         response_class=Response,
-        responses=describe_answer(shapes.Results, encode.NDJSON, encode.ARROW)
+        responses=describe_answer(shapes.Results, encode.NDJSON, *encode.FILES)
         | describe_errors(
             *COMMON, *BODY, *BINDS, *WRITES, 406, 429, shape=shapes.StatementsProblem
         ),
@@ -61,13 +62,17 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     ) -> Response:
         """Runs statements in order, as `millpond run` does.
 
-        The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow with
-        the answer's rows, if exactly one statement gives an answer. If a statement fails, the
-        statements before it stay done, and their results are in `results` beside `error`.
+        The response is JSON, `{"results": […]}`; or NDJSON with one result a line; or Arrow or
+        Parquet with the answer's rows, if exactly one statement gives an answer. If a statement
+        fails, the statements before it stay done, and their results are in `results` beside
+        `error`. With `"only": "query"`, a text that is not one SELECT is refused before anything
+        is done.
         """
         limit_seconds(max_seconds)
-        form = choose_form(accept, [encode.JSON, encode.NDJSON, encode.ARROW])
-        if form == encode.ARROW:
+        form = choose_form(accept, [encode.JSON, encode.NDJSON, *encode.FILES])
+        if body.only is not None:
+            _check_question(body.text)
+        elif form in encode.FILES:
             _check_one_answer(body.text)
         results: list[StatementResult] = []
         try:
@@ -77,7 +82,7 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
         except Exception:
             log.exception("POST /v1/statements failed")
             return problem(internal_error(), results=_done(results))
-        if form == encode.ARROW:
+        if form in encode.FILES:
             answer = next(r.answer for r in results if r.answer is not None)
             return answer_response(answer, form)
         if form == encode.NDJSON:
@@ -88,13 +93,21 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     return routes
 
 
+def _check_question(text: str) -> None:
+    """Refuse a text that is not one query to be asked once, before any statement has run."""
+    if not isinstance(parse_statement(text), Ask):
+        raise MillpondError(
+            "CQL-216", "not a query", hint="Statements go to execute(), or without `only`."
+        )
+
+
 def _check_one_answer(text: str) -> None:
     """Refuse a text that does not give exactly one answer, before any statement has run."""
     answers = sum(isinstance(statement, Ask | Invoke) for statement in parse_script(text))
     if answers != 1:
         raise MillpondError(
             "SERVE-709",
-            f"{answers} answers do not make one Arrow stream",
+            f"{answers} answers do not make one file of rows",
             hint="Send one query or INVOKE a request, or accept application/json.",
         )
 

@@ -10,9 +10,9 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.check_shape import check_scalar
 from millpond.cql.parse.constraints import ConstraintParser
 from millpond.cql.parse.other_dialects import type_error
-from millpond.cql.tree.constraints import Constraint
 from millpond.cql.tree.statements import ColumnDef
 from millpond.errors import Span
+from millpond.model.constraints import Constraint
 
 _MORE_TYPE_WORDS = (
     ("PRECISION",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.option_lists import OptionParser
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 
 _FORMS = "CLUSTERED BY, ORDERED BY, FOREIGN KEY or UNIQUE"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from fractions import Fraction
 
 from millpond.cql.parse.windows import LONGEST, UNIT_NAMES, UNITS, amounts
@@ -19,15 +18,6 @@ def duration_text(microseconds: int) -> str:
             count = microseconds // size
             return f"{count} {unit}" if count == 1 else f"{count} {unit}S"
     return "0 SECONDS"
-
-
-def timedelta_text(length: timedelta) -> str:
-    """Write a Python timedelta as text that `parse_duration` reads.
-
-    >>> timedelta_text(timedelta(minutes=1, microseconds=1)), timedelta_text(timedelta(hours=2))
-    ('60000001 us', '7200000000 us')
-    """
-    return f"{length // timedelta(microseconds=1)} us"
 
 
 def parse_duration(text: str) -> int:

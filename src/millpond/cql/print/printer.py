@@ -17,7 +17,6 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
-from millpond.cql.tree.constraints import FOREIGN_KEY, UNIQUE, Constraint
 from millpond.cql.tree.statements import (
     Alter,
     AlterConstraint,
@@ -46,6 +45,7 @@ from millpond.cql.tree.statements import (
     Update,
 )
 from millpond.errors import Span
+from millpond.model.constraints import FOREIGN_KEY, UNIQUE, Constraint
 from millpond.model.duckdb_words import quote_name
 from millpond.model.secret_options import name_of_secret
 from millpond.model.time import END, format_instant

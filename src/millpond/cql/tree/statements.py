@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from millpond.cql.tree.constraints import Constraint
 from millpond.errors import MillpondError, Span
 from millpond.model.budget import Budget
+from millpond.model.constraints import Constraint
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.engine.admission.cast_rows import (
-    CORRUPT,
-    MOST_ROW_BYTES,
-    REFUSED,
     FirstReasons,
     cast_columns,
     conform,
@@ -28,6 +25,7 @@ from millpond.engine.admission.cast_rows import (
     to_mask,
 )
 from millpond.engine.admission.computed import compute
+from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
 from millpond.model import time
 from millpond.model.duckdb_words import quote_name
 from millpond.model.schema import Schema

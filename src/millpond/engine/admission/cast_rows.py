@@ -19,17 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.engine.admission.given_rows import CORRUPT
 from millpond.engine.admission.nested import Reasons, cast_nested
 from millpond.errors import MillpondError
 from millpond.model.casts import try_cast_text
 from millpond.model.schema import Field, Schema, parts_of
-
-#: The most bytes a row may have as it is given, in Arrow's form.
-MOST_ROW_BYTES = 16_777_216
-#: A column a reader may add: the text of a row it could not split into columns.
-CORRUPT = "__corrupt"
-#: Another: why a row can be no element, in the reader's words; NULL for all other rows.
-REFUSED = "__refused"
 
 #: The instants DuckDB's TIMESTAMP can hold, its infinities included.
 _LEAST_INSTANT, _GREATEST_INSTANT = -9_223_372_022_400_000_000, 2**63 - 1

@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
-from millpond.model.json_size import has_more
+from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
+from millpond.engine.admission.json_size import has_more
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import find_lone_surrogate
 

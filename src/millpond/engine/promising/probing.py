@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,13 +77,13 @@ class RegionProber:
         regions: Waiting,
         priority: Estimates,
         probes: Numbers,
-    ) -> dict[int, Found]:
-        """Look at the next probes of some regions; give what was found, by query.
+    ) -> Iterator[dict[int, Found]]:
+        """Look at the next probes of some regions; give what each piece of them found, by query.
 
-        At most `PIECE` pairs (or elements) are held at once besides what was found.
+        At most `PIECE` pairs (or elements) are held at once.
         """
         if not len(regions):
-            return {}
+            return
         zoned, whole = self._looks[0].zoned, np.zeros(len(regions), np.int64)
         if len(indexes) == 1:
             listed = [_list_elements(indexes[0], regions, "since", "upto", regions["done"])]
@@ -96,7 +95,6 @@ class RegionProber:
             count = indexes[zoned].count(regions["key"], regions["since"], regions["upto"])
         # Each probe meets every element of its region: pairs are numbered probe after probe.
         ends = np.cumsum(probes * count)
-        found: dict[int, list[Found]] = defaultdict(list)
         for begin in range(0, max(int(ends[-1]), 1), PIECE):
             pair = np.arange(begin, min(begin + PIECE, int(ends[-1])))
             owner = np.searchsorted(ends, pair, side="right")
@@ -110,8 +108,9 @@ class RegionProber:
                 _use(elements, starts[owner] + offset)
                 for (elements, starts), offset in zip(listed, offsets, strict=True)
             ]
-            self._look_at(indexes, regions, priority, owner, sides, found)
-        return {number: join_found(parts) for number, parts in found.items()}
+            found: dict[int, Found] = {}
+            self._look_at(indexes, regions, priority, owner, sides, found, begin == 0)
+            yield found
 
     def _look_at(
         self,
@@ -120,7 +119,8 @@ class RegionProber:
         priority: Estimates,
         owner: Numbers,
         sides: Sequence[tuple[Elements, Numbers]],
-        found: dict[int, list[Found]],
+        found: dict[int, Found],
+        is_first: bool,
     ) -> None:
         """Look at a piece: row i of all sides is a pair (or an element) of the region owner[i]."""
         query = every = regions["query"][owner]
@@ -150,7 +150,7 @@ class RegionProber:
         # An aggregate is told of all that it looked at, also of nothing; other queries of results.
         there = query
         if self._looks[0].kind == "aggregate":
-            there = every if found else regions["query"]
+            there = regions["query"] if is_first else every
         for number in np.unique(there).tolist():
             own_rows = slice(bounds[number], bounds[number + 1])
             parts = tuple(
@@ -159,18 +159,16 @@ class RegionProber:
                     tables, rows, self._looks[number].streams, strict=True
                 )
             )
-            found[number].append(
-                Found(
-                    parts,
-                    priority[owner[own_rows]],
-                    own_stamps[own_rows],
-                    # Only an aggregate of one stream asks what was looked at.
-                    stamps[0][looked[number] : looked[number + 1]] if alone else nothing,
-                    worth[looked[number] : looked[number + 1]]
-                    if self._looks[number].known
-                    else np.empty(0),
-                    float(priority[last[number]]),
-                )
+            found[number] = Found(
+                parts,
+                priority[owner[own_rows]],
+                own_stamps[own_rows],
+                # Only an aggregate of one stream asks what was looked at.
+                stamps[0][looked[number] : looked[number + 1]] if alone else nothing,
+                worth[looked[number] : looked[number + 1]]
+                if self._looks[number].known
+                else np.empty(0),
+                float(priority[last[number]]),
             )
 
     def _meet(self, stamps: Sequence[Numbers], query: Numbers) -> Flags:

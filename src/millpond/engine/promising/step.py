@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,6 +44,8 @@ from millpond.synopses.summaries.zones import Zones
 
 #: Probes of a turn of a query of weight 1, of a budget in time.
 TURN = 256
+#: Rows that are held until they are evaluated and written, about.
+MOST_FOUND = PIECE
 #: What an aggregate keeps before it has looked at anything.
 _NO_PANES = pa.table({})
 #: Regions of one query that wait at most; the least promising fall out.
@@ -117,6 +119,7 @@ class Family:
         summaries: Mapping[int, StreamSummary],
         after: int,
         line: int,
+        spill: Callable[[dict[int, Found]], None] | None = None,
     ) -> dict[int, Found]:
         """Look at the most promising regions; `state` is moved on.
 
@@ -126,6 +129,8 @@ class Family:
             summaries: The summary of each leaf that the preferences estimate, at `line`.
             after: The instant up to which elements were regions before.
             line: The line behind the step's last instant.
+            spill: Called with what was found so far whenever that is `MOST_FOUND` rows; the rest,
+                which comes behind it, is returned.
         """
         new = [index.list_between(after + 1, line) for index in indexes]
         arrived = np.full(len(self.looks), sum(len(rows) for _, rows in new))
@@ -152,7 +157,7 @@ class Family:
         ]
         state.waiting = np.concatenate([state.waiting, *coming])
         found: dict[int, list[Found]] = defaultdict(list)
-        begun = time.perf_counter()
+        begun, count = time.perf_counter(), 0
         budgets, timed, seconds = self._budgets(state, arrived)
         most = np.where(self._orders == WEIGHTED, max(PIECE // len(self.looks), 1), budgets)
         left = self._prober.count(indexes, state.waiting) - state.waiting["done"]
@@ -165,16 +170,25 @@ class Family:
             state.clocks = chosen.clocks
             regions = state.waiting[chosen.places]
             regions["done"] += chosen.offset
-            for number, rows in self._prober.look(
-                indexes, regions, faded[chosen.places], chosen.probes
-            ).items():
-                found[number].append(rows)
+            for piece in self._prober.look(indexes, regions, faded[chosen.places], chosen.probes):
+                for number, rows in piece.items():
+                    found[number].append(rows)
+                    count += len(rows.priority)
+                if spill is not None and count >= MOST_FOUND:
+                    paused = time.perf_counter()
+                    spill(self._join_all(found))
+                    found.clear()
+                    count = 0
+                    begun += time.perf_counter() - paused
             np.add.at(state.waiting["done"], chosen.places, chosen.probes)
             np.subtract.at(left, chosen.places, chosen.probes)
             state.waiting, left, faded = (own[left > 0] for own in (state.waiting, left, faded))
             is_over = time.perf_counter() - begun >= seconds
             budgets = np.where(timed, 0 if is_over else budgets, budgets - turn)
         self._bound(state)
+        return self._join_all(found)
+
+    def _join_all(self, found: Mapping[int, Sequence[Found]]) -> dict[int, Found]:
         return {n: join_found(parts) for n, parts in found.items() if n not in self.failures}
 
     def _fade(self, waiting: Waiting, zones: Zones) -> Estimates:

@@ -153,12 +153,15 @@ class Node(ABC):
         carries_expirations: Whether its own rows may carry them.
         purges: Whether its operator is a `Purger`, which keeps expired rows for a while.
         is_stateless: Whether its operator is `Stateless`.
+        lends: Whether its output refers to its operator's state: then all readers have to read it
+            before the operator runs again.
     """
 
     text: str = ""
     takes_expirations: bool = True
     purges: bool = False
     is_stateless: bool = False
+    lends: bool = False
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:

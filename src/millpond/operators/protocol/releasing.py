@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millpond.cql.tree.constraints import Constraint
+from millpond.model.constraints import Constraint
 
 #: The constraints of streams, by the streams' names.
 Constraints = Mapping[str, Sequence[Constraint]]

@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.protocol.releasing import ReleaseRule
 from millpond.operators.structures.join_side import Side

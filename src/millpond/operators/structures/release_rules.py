@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE
 from millpond.operators.protocol.node import Node
 from millpond.operators.protocol.releasing import Constraints, ReleaseRule
 

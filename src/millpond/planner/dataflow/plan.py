@@ -84,7 +84,7 @@ class Plan:
         """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
         return self._needs("stream")
 
-    @property
+    @cached_property
     def relations(self) -> dict[str, tuple[str, ...]]:
         """For each relation, the columns its feed must have beside `__at` and `__sign`."""
         return self._needs("relation")
@@ -156,10 +156,14 @@ class Plan:
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
         releases: Mapping[str, str] = MappingProxyType({}),
+        measured: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
-        """Explain the plan as `explain_among`, with each edge's estimate and each node's cost."""
+        """Explain the plan as `explain_among`, with each edge's estimate and each node's cost.
+
+        What is `measured` of a node is said behind them.
+        """
         among = (users, purging or self.purging, releases)
-        return "\n".join(_explain(self.root, 0, set(), *among, self.estimates))
+        return "\n".join(_explain(self.root, 0, set(), *among, self.estimates, measured))
 
     @property
     def purging(self) -> dict[str, set[int | None]]:
@@ -225,6 +229,7 @@ def _explain(
     purging: Mapping[str, Set[int | None]],
     releases: Mapping[str, str] = MappingProxyType({}),
     expected: Mapping[str, NodeEstimate] = MappingProxyType({}),
+    measured: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
     """List the lines of a node and the nodes below it; skip nodes that were shown before."""
     detail = f" {node.detail}" if node.detail else ""
@@ -241,9 +246,11 @@ def _explain(
         state += f", {releases[node.key]}"
     estimate = expected.get(node.key)
     about = f"  {_format_estimate(estimate)}" if estimate is not None else ""
+    if node.key in measured:
+        about += f"; {measured[node.key]}"
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explain(below, depth + 1, shown, users, purging, releases, expected)
+        yield from _explain(below, depth + 1, shown, users, purging, releases, expected, measured)
 
 
 def _describe_purging(intervals: Collection[int | None]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pyarrow as pa
 
-from millpond.engine.admission.cast_rows import CORRUPT, REFUSED
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import column_of
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.cast_rows import CORRUPT, REFUSED
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.runtime.batch_tasks import Chunk
 from millpond.runtime.kafka.read_range import Records
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 
-from millpond.engine.admission.cast_rows import CORRUPT, REFUSED
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import read_json_rows
 from millpond.model.schema import Schema, parts_of
 from millpond.runtime.kafka.avro import AvroDecoder

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.engine.admission.cast_rows import CORRUPT
+from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.invocation.window_slices import SegmentView
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.pairs import PairsReader
 from millpond.engine.matching.match import match
@@ -220,7 +221,7 @@ class Files:
                 cache.popitem(last=False)
 
 
-class LeafView:
+class LeafView(SegmentView):
     """`engine.invocation.window_slices.SegmentView` of one stored segment for one leaf."""
 
     def __init__(

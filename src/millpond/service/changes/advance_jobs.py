@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql.tree.constraints import Constraint
+from millpond.catalog.option_values import parse_memory
+from millpond.catalog.options import OPTIONS
+from millpond.cql.parse.durations import parse_duration
+from millpond.engine.dataflow.step import Scheduling
+from millpond.model.constraints import Constraint
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,
@@ -72,6 +77,14 @@ def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto:
         if rows >= STEP_ROWS:
             return min(upto, max_ts)
     return upto
+
+
+def make_scheduling(settings: Mapping[str, Any]) -> Scheduling:
+    """How the operators of dataflows take turns, by the settings that ALTER SYSTEM has set."""
+    names = ("scheduler", "latency", "queue_memory")
+    policy, latency, memory = (settings.get(name, OPTIONS[name].default) for name in names)
+    seconds = None if latency == "never" else parse_duration(latency) / 1e6
+    return Scheduling(policy, seconds, parse_memory(memory))
 
 
 class AdvanceJobs:
@@ -141,6 +154,7 @@ class AdvanceJobs:
             relations,
             sinks,
             constraints,
+            make_scheduling(version.settings),
         )
 
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:

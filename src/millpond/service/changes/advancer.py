@@ -35,10 +35,10 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import Gained, make_change
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
+from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.release_accounts import ReleaseAccounts
 from millpond.service.changes.retry import Retries
-from millpond.service.changes.schedule import HEARTBEAT_SECONDS, DerivationProgress, Schedule
+from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
@@ -89,7 +89,7 @@ class Advancer:
         self._failure: Exception | None = None
         self._moved_at = 0.0
         #: What constraints of streams released.
-        self.releases = ReleaseAccounts()
+        self.accounts = DataflowAccounts()
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(
@@ -324,13 +324,9 @@ class Advancer:
             if now is not None:
                 reading = replace(reading, now=now)
             with self._log.pin() as version:
-                looks: list[DerivationProgress] = []
-                for stream in self._derivations.list_streams(version):
-                    if self.stopping:
-                        return False
-                    look = self._schedule.inspect(version, reading, stream, stream.id in wanted)
-                    if look is not None:
-                        looks.append(look)
+                looks = self._schedule.inspect_all(version, reading, wanted, lambda: self.stopping)
+                if self.stopping:
+                    return False
                 due, moved = self._schedule.divide(version, looks)
                 sparing = clock_time.monotonic() - self._moved_at < HEARTBEAT_SECONDS
                 busy = bool(moved) and (called or not sparing)
@@ -371,7 +367,7 @@ class Advancer:
             done = self._runtime.run(advance_task.advance, [job for _, job in groups])
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:
-            self.releases.note(job, result)
+            self.accounts.note(job, result)
         overtaken = self._commit([item for item in results if item[-1].unwritten is None])
         for members, job, result in results:
             if any(job is other for other in overtaken):

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
@@ -66,6 +66,10 @@ class Derivations:
         #: The streams of a version, and those of them that are advanced.
         self._listed: tuple[object, list[StreamDef]] = (None, [])
         self._lock = threading.RLock()
+        #: Streams that are planned and not committed yet.
+        self._coming: set[int] = set()
+        #: How often plans of streams that are still there were forgotten.
+        self.plannings = 0
 
     @property
     def settings(self) -> ChangeSettings:
@@ -78,6 +82,7 @@ class Derivations:
             self._settings = settings
             self._planned_derivations.clear()
             self._running.clear()
+            self.plannings += 1
 
     # -- what there is -------------------------------------------------------------------------
 
@@ -125,6 +130,7 @@ class Derivations:
             for derivation in list(self._planned_derivations.values()):
                 if stream_id in derivation.streams:
                     self._forget(derivation.id)
+            self.plannings += 1
 
     def _forget(self, stream_id: int) -> None:
         derivation = self._planned_derivations.pop(stream_id, None)
@@ -216,15 +222,15 @@ class Derivations:
 
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived, but for change logs that are in a shared log."""
-        if self._planned_derivations.keys() - version.streams.keys():
-            with self._lock:
-                for gone in self._planned_derivations.keys() - version.streams.keys():
-                    self._forget(gone)
         known, found = self._listed
         if known is not version.streams:
             every = version.streams.values()
             found = [s for s in every if s.derived is not None and s.shared_log is None]
             self._listed = (version.streams, found)
+            with self._lock:
+                there = self._log.version.streams.keys() | self._coming
+                for gone in self._planned_derivations.keys() - there:
+                    self._forget(gone)
         return found
 
     def find(self, name: str) -> StreamDef:
@@ -324,8 +330,11 @@ class Derivations:
                     failures[query.id] = to_millpond_error(error)
             for members in alike.values():
                 starts += self._make_shared_log(version, members)
-            if starts:
-                self._commit(starts)
+            try:
+                if starts:
+                    self._commit(starts)
+            finally:
+                self._coming.clear()
         return failures
 
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
@@ -346,6 +355,7 @@ class Derivations:
         )
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
+            self._coming.add(log.id)
             self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
         return log, find_start(version, bound, plan, after)
 
@@ -363,6 +373,7 @@ class Derivations:
         shared = StreamDef(id, shared_log_name(id), bound.output, derived=derived)
         derivation = self._make_shared(version, shared, bound)
         with self._lock:
+            self._coming.add(id)
             self._remember(derivation)
         found: list[tuple[StreamDef, int]] = []
         for query, own in members:

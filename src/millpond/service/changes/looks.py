@@ -14,7 +14,8 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.preference import PartialShape
 from millpond.planner.joins import make_joined_tree
 from millpond.planner.residual import make_residual_tree
-from millpond.planner.resolve.pushdown import split_conjuncts
+from millpond.planner.resolve.from_clause import strip_qualifiers
+from millpond.planner.resolve.pushdown import split_conjuncts, split_where
 from millpond.service.changes.estimate_sql import write_estimate_sql
 from millpond.service.queries.prepared import leaf_factors, stream_of
 from millpond.state.version import Version
@@ -115,6 +116,7 @@ def _write_sql(bound: BoundQuery, shape: PartialShape) -> str:
     if shape.kind == "join":
         tables = frozenset(leaf.table for leaf in bound.streams)
         select = make_joined_tree(bound.tree, bound.literals, tables)
+        _remove_matched(select, bound)
     else:
         select = make_residual_tree(bound.tree, bound.literals)
         assert isinstance(select, exp.Select)
@@ -136,6 +138,31 @@ def _without_pushed(select: exp.Select) -> exp.Select:
     if where is not None and all(c.find(exp.Column) for c in split_conjuncts(where.this)):
         select.set("where", None)
     return select
+
+
+def _remove_matched(select: exp.Select, bound: BoundQuery) -> None:
+    """Remove a join's conditions on one stream alone that its leaf's predicate has."""
+    aliases = {t.name: t.alias for t in select.find_all(exp.Table)}
+    matched = {
+        (alias, _write_alike(conjunct))
+        for leaf in bound.streams
+        for conjunct in split_conjuncts(leaf.pushed)
+        for alias in ("", aliases[leaf.table].lower())
+    }
+    kept = []
+    for conjunct in split_where(select):
+        of = {column.table.lower() for column in conjunct.find_all(exp.Column)}
+        is_matched = len(of) == 1 and (*of, _write_alike(conjunct)) in matched
+        kept += [] if is_matched else [conjunct]
+    select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+
+
+def _write_alike(conjunct: exp.Expr) -> str:
+    """Write a condition as all write it that have it over equal columns."""
+    bare = strip_qualifiers(conjunct)
+    for column in bare.find_all(exp.Column):
+        column.set("this", exp.to_identifier(column.name.lower(), quoted=True))
+    return bare.sql("duckdb")
 
 
 def _error(bound: BoundQuery, primary: str, hint: str) -> MillpondError:

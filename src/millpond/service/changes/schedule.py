@@ -9,12 +9,12 @@ advancer commits it as the heartbeat of the derivation's change log.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from operator import is_not
 
 from millpond.catalog.objects import QueryDef, StreamDef
-from millpond.engine.dataflow.dataflow import to_millpond_error
+from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.service.answers.leaf_scan import Files
@@ -23,6 +23,7 @@ from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.next_expiration import next_expiration
 from millpond.service.changes.retry import Retries
+from millpond.service.changes.settled import Settled
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.state.version import StreamClock, StreamState, Version
@@ -32,13 +33,15 @@ _TICK_SECONDS = 0.2
 #: How often heartbeats that others have to know go on with the clock while nothing happens.
 HEARTBEAT_SECONDS = 1.0
 _LONGEST_SECONDS = 3600.0
+#: Before every position.
+_NEVER = BEGINNING - 2
 #: Stands for the queries of a shared log, which all have the default weight.
 _PLAIN = QueryDef(0, "", "", {}, 0, 0)
 
 
 @dataclass(frozen=True)
 class DerivationProgress:
-    """A derivation whose position is before the last final instant of its inputs.
+    """How far a derivation is behind the last final instant of its inputs.
 
     Attributes:
         derivation: The derivation.
@@ -53,6 +56,11 @@ class DerivationProgress:
     upto: int
     is_due: bool
     quiet: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its position is before the last instant that is final for it."""
+        return self.upto > self.clock.position
 
 
 class Schedule:
@@ -88,6 +96,9 @@ class Schedule:
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
+        #: The derivations that have nothing new, and how often plans were made anew till then.
+        self._settled = Settled()
+        self._plannings = -1
 
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
         """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
@@ -112,20 +123,87 @@ class Schedule:
     def complete_upto(self, version: Version, stream: StreamDef) -> int:
         """The last instant up to which all of a derivation's changes are known to be committed."""
         if (shared := stream.shared_log) is not None:
-            least = version.clock(stream.id).position
-            return max(least, self._complete_upto.get(shared, least))
-        position = version.clock(stream.id).position
-        return max(position, self._complete_upto.get(stream.id, position))
+            return max(version.clock(stream.id).position, self._known_upto(shared))
+        return max(version.clock(stream.id).position, self._known_upto(stream.id))
+
+    def _known_upto(self, stream_id: int) -> int:
+        """How far it is known, beyond its position, that a derivation has nothing new."""
+        # The group first: who leaves one is noted here before.
+        settled = self._settled.find_upto(stream_id)
+        known = self._complete_upto.get(stream_id, _NEVER)
+        return known if settled is None else max(known, settled)
+
+    def _note_complete(self, left: dict[int, int]) -> None:
+        for id, upto in left.items():
+            self._complete_upto[id] = max(upto, self._complete_upto.get(id, upto))
 
     def forget(self, stream_id: int) -> None:
         """Forget what is known of a derivation whose clock was set back."""
+        self._settled.remove(stream_id)
         self._complete_upto.pop(stream_id, None)
         self._next_expirations.pop(stream_id, None)
+
+    def inspect_all(
+        self,
+        version: Version,
+        reading: ClockReading,
+        wanted: Collection[int] = (),
+        stops: Callable[[], bool] = lambda: False,
+    ) -> list[DerivationProgress]:
+        """Inspect all derivations that may have something new (`Settled`).
+
+        Derivations that share a dataflow with one that is due are inspected too: they may be
+        advanced together with it.
+
+        Args:
+            version: Where they are inspected.
+            reading: The clock.
+            wanted: Ids of derivations whose changes somebody waits for.
+            stops: Whether to return before all are inspected.
+        """
+        if self._plannings != self._derivations.plannings:
+            self._note_complete(self._settled.dissolve_all())
+            self._plannings = self._derivations.plannings
+        self._note_complete(
+            self._settled.refresh(version, lambda d: self._derivations.target(version, reading, d))
+        )
+        streams = self._derivations.list_streams(version)
+        looks: list[DerivationProgress] = []
+        others = self._settled.list_others(streams, wanted)
+        self._note_complete(self._settled.release(others))
+        while others:
+            for stream in others:
+                if stops():
+                    return looks
+                look = self._look(version, reading, stream, stream.id in wanted)
+                looks += [] if look is None else [look]
+            due = {look.derivation.sharing_key for look in looks if look.is_due}
+            left = self._settled.dissolve_sharing(due)
+            self._note_complete(left)
+            others = [s for id in left if (s := version.streams.get(id)) and id not in wanted]
+        for look in looks:
+            derivation = look.derivation
+            if derivation.sharing_key not in due and self._retries.get(derivation.id) is None:
+                self._settled.settle(version, derivation, look.upto, self._until(version, look))
+        return [look for look in looks if look.is_behind]
+
+    def _until(self, version: Version, look: DerivationProgress) -> int:
+        """The first instant at which a derivation that is not due may be due by itself."""
+        if look.is_behind or self._is_on_the_clock(version, look.derivation):
+            return self._next_expiration(version, look.derivation)
+        return look.clock.position + 1
 
     def inspect(
         self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
     ) -> DerivationProgress | None:
         """Find how far a derivation can be advanced and whether it is due; None if up to date."""
+        look = self._look(version, reading, stream, wanted)
+        return look if look is not None and look.is_behind else None
+
+    def _look(
+        self, version: Version, reading: ClockReading, stream: StreamDef, wanted: bool
+    ) -> DerivationProgress | None:
+        """Look at a derivation; None if it is not advanced now."""
         query = version.query_of(stream) if stream.is_change_log else None
         if stream.is_shared_log:
             query = _PLAIN
@@ -138,7 +216,7 @@ class Schedule:
         upto = self._derivations.target(version, reading, derivation)
         if upto <= clock.position:
             self._retries.clear(stream.id)
-            return None
+            return DerivationProgress(derivation, clock, upto, False, upto)
         soonest = self._next_expiration(version, derivation)
         patience = 0 if wanted else derivation.eager_expiration
         is_due = (
@@ -211,11 +289,15 @@ class Schedule:
         patience = self._retries.seconds_until_retry(version.streams)
         if patience is not None:
             patience = max(_TICK_SECONDS, patience)
-        for stream in self._derivations.list_streams(version):
+        nexts = [(group.example, group.soonest) for group in self._settled.groups()]
+        for stream in self._settled.list_others(self._derivations.list_streams(version)):
             derivation = self.find_derivation(version, stream)
-            if derivation is None or not self._is_on_the_clock(version, derivation):
+            if derivation is not None and self._is_on_the_clock(version, derivation):
+                due = self._next_expiration(version, derivation) + derivation.eager_expiration
+                nexts.append((derivation, due))
+        for derivation, due in nexts:
+            if not self._is_on_the_clock(version, derivation):
                 continue
-            due = self._next_expiration(version, derivation) + derivation.eager_expiration
             target = self._derivations.target(version, reading, derivation)
             wait = max(_TICK_SECONDS, (due - target) / 1e6)
             if self._brings_more(version, derivation, target):

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from millpond.catalog.objects import StreamDef
-from millpond.cql.tree.constraints import Constraint
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
+from millpond.model.constraints import Constraint
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files

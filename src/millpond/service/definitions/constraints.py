@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.catalog.objects import StreamDef
-from millpond.cql.tree.constraints import FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.cql.tree.statements import AlterConstraint, CreateStream
+from millpond.model.constraints import FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.model.schema import Schema, arrow_type
 from millpond.operators.structures.release_rules import is_ordered_number
 from millpond.planner.resolve.names import did_you_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDef, given_options
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql import parse_statement
@@ -21,7 +21,7 @@ from millpond.cql.tree.statements import (
     CreateSummary,
 )
 from millpond.errors import MillpondError
-from millpond.service.queries.options import check_options, given_options
+from millpond.service.queries.options import check_options
 
 #: What the statements of SHOW CREATE create.
 Creatable = StreamDef | RelationDef | QueryDef | SummaryDef | SinkDef

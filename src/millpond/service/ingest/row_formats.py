@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from millpond.engine.admission.cast_rows import CORRUPT
-from millpond.engine.admission.text_values import column_of, read_json_rows
+from millpond.engine.admission.given_rows import CORRUPT
+from millpond.engine.admission.text_values import read_json_rows
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
-from millpond.model.unicode_text import check_unicode
 from millpond.service.ingest.arrow_streams import read_arrow
+from millpond.service.ingest.given_rows import unknown_format_error, unreadable_rows_error
 
 #: The most rows, and values, of a push that is sent as text or as an Arrow stream.
 MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
@@ -24,48 +22,6 @@ MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
 MOST_COLUMNS = 10_000
 #: The most bytes of an Arrow stream once it is unpacked, if the stream itself does not have more.
 LARGEST_UNPACKED = 67_108_864
-
-
-def from_rows(rows: Any) -> pa.Table:
-    """Rows as columns: Python dictionaries, whose keys are column names in any case, or a table.
-
-    A table is pyarrow's, pandas', polars' or another's that can be read as Arrow's.
-
-    Raises:
-        MillpondError: DATA-501 for anything else.
-    """
-    if isinstance(rows, pa.Table):
-        return rows
-    if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
-        try:
-            return pa.table(rows)
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            raise _unreadable_rows_error("a table", str(error)) from error
-    given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
-    if given is None or not all(isinstance(row, dict) for row in given):
-        raise MillpondError(
-            "DATA-501",
-            "the rows are neither a table nor dictionaries",
-            detail=f"They are a {type(rows).__name__}.",
-            hint="Give a table of pyarrow, pandas or polars, or a list with a dictionary a row.",
-        )
-    spelled: dict[str, str] = {}
-    for row in given:
-        for name in row:
-            spelled.setdefault(str(name).lower(), str(name))
-    for name in spelled.values():
-        check_unicode(name, "a column's name", "DATA-501")
-    folded = [{str(name).lower(): value for name, value in row.items()} for row in given]
-    columns: dict[str, pa.Array] = {}
-    corrupt: list[str | None] = [None] * len(given)
-    for lower, name in spelled.items():
-        values = [row.get(lower) for row in folded]
-        columns[name] = column_of(values, corrupt)
-    if any(line is not None for line in corrupt):
-        columns[CORRUPT] = pa.array(corrupt, pa.string())
-    if not columns:  # a table without a column has no rows either
-        columns[""] = pa.nulls(len(given))
-    return pa.table(columns)
 
 
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
@@ -83,13 +39,13 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
         case "ndjson":
             return _read_ndjson(data, schema)
         case "csv":
-            _check_width(data, lines)
+            check_width(data, lines)
             return _read_csv(data, schema)
         case "arrow":
             try:
                 table = read_arrow(data, max(len(data), LARGEST_UNPACKED))
             except (pa.ArrowException, OSError, ValueError) as error:
-                raise _unreadable_rows_error("an Arrow IPC stream", str(error)) from error
+                raise unreadable_rows_error("an Arrow IPC stream", str(error)) from error
             _check_count(table.num_rows, len(schema.fields))
             return table
     raise unknown_format_error(format)
@@ -111,7 +67,7 @@ def _check_count(rows: int, columns: int) -> None:
         )
 
 
-def _check_width(data: bytes, lines: int) -> None:
+def check_width(data: bytes, lines: int) -> None:
     """Refuse CSV whose first line names too many columns; all of them would be read.
 
     Raises:
@@ -128,16 +84,11 @@ def _check_width(data: bytes, lines: int) -> None:
     _check_count(lines, columns)
 
 
-def unknown_format_error(format: str) -> MillpondError:
-    """The error for an unknown format of rows."""
-    return _unreadable_rows_error(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
-
-
 def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise _unreadable_rows_error("UTF-8 text", str(error)) from error
+        raise unreadable_rows_error("UTF-8 text", str(error)) from error
     return read_json_rows((line for line in text.split("\n") if line.strip()), schema)
 
 
@@ -180,7 +131,7 @@ def _read_csv(data: bytes, schema: Schema) -> pa.Table:
         order[np.delete(np.arange(together.num_rows), places)] = np.arange(table.num_rows)
         return together.take(pa.array(order))
     except (pa.ArrowException, ValueError, csv.Error) as error:
-        raise _unreadable_rows_error("CSV with a header", str(error)) from error
+        raise unreadable_rows_error("CSV with a header", str(error)) from error
 
 
 def _check_header(header: list[str], schema: Schema) -> None:
@@ -214,12 +165,3 @@ def _check_quotes(text: str) -> None:
     except csv.Error as error:
         if "end of data" in str(error):
             raise ValueError(f"In line {start} a quote is opened and never closed") from None
-
-
-def _unreadable_rows_error(what: str, detail: str) -> MillpondError:
-    return MillpondError(
-        "DATA-501",
-        f"the rows cannot be read as {what}",
-        detail=detail.split("\n", 1)[0],
-        hint="Send NDJSON, CSV with a header, or an Arrow IPC stream, and say which.",
-    )

@@ -28,7 +28,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.kafka.chunks import partition_name
-from millpond.runtime.protocol import INBOX
+from millpond.runtime.protocol import INBOX, Pipeline
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -70,7 +70,7 @@ def file_growth(version: Version) -> int | None:
     return None if given == "unbounded" else parse_memory(given)
 
 
-class Sequencer:
+class Sequencer(Pipeline):
     """Plans and commits batches; implements `runtime.protocol.Pipeline`."""
 
     def __init__(

@@ -7,7 +7,7 @@ never runs. Small segments get no files: they are soon merged, and reading them 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
@@ -121,6 +121,10 @@ class AggregateMaintenance:
             if own is not None and query.active:
                 wanted[own[0]] |= own[1]
         self._wanted = {id: frozenset(asked) for id, asked in wanted.items() if asked}
+
+    def wanted(self) -> Set[int]:
+        """The streams of which queries ask for totals, as of the last `tidy`."""
+        return self._wanted.keys()
 
     def run_round(self, stream_id: int) -> bool:
         """Compute some of the totals a stream's segments lack; False if none lacks any."""

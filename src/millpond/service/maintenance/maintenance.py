@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from millpond.catalog.objects import SYSTEM_STREAMS
+from millpond.catalog.objects import SYSTEM_STREAMS, StreamDef
 from millpond.model.time import END
 from millpond.runtime import batch_tasks, maintenance_tasks
 from millpond.runtime.protocol import Runtime
@@ -88,6 +88,8 @@ class Maintenance(Background):
         self._weights = StreamWeights()
         #: Per stream and kind of work, the state in which there was nothing to do.
         self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
+        #: Per stream, its definition and state in which there was nothing to do for it at all.
+        self._settled: dict[int, tuple[StreamDef, StreamState]] = {}
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
         self._followers = followers
@@ -129,12 +131,7 @@ class Maintenance(Background):
     def _step(self) -> bool:
         version = self._log.version
         busy = self._forget_torn()
-        # A change log in a shared log has nothing of its own, but for segments of before.
-        streams = [
-            id
-            for id in self._weights.order_streams(version)
-            if version.streams[id].shared_log is None or version.segments(id)
-        ]
+        streams = self._list_unsettled(version)
         for stream_id in streams:
             busy |= self._run_guarded(self.backfill, stream_id)
             busy |= self._run_guarded(self._summaries.step, stream_id)
@@ -142,9 +139,11 @@ class Maintenance(Background):
         busy |= self._run_guarded(lambda _: self.joins.run_rounds(), 0)
         self._run_guarded(lambda _: self.joins.tidy(), 0)
         self._run_guarded(lambda _: self._totals.tidy(), 0)
-        for work in (self._drop_unneeded, self._merge, self._totals.run_round):
+        for work in (self._drop_unneeded, self._merge):
             for stream_id in (*streams, *SYSTEM_STREAMS):
                 busy |= self._run_guarded(work, stream_id)
+        for stream_id in self._weights.order(version, self._totals.wanted()):
+            busy |= self._run_guarded(self._totals.run_round, stream_id)
         self._events.files_collected(self._log.collect())
         self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
         lost = self._inbox.recovered.lost
@@ -152,7 +151,42 @@ class Maintenance(Background):
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
         for gone in self._up_to_date.keys() - version.streams.keys():
             del self._up_to_date[gone]
+            self._settled.pop(gone, None)
+        self._settle(version, streams)
         return busy
+
+    def _list_unsettled(self, version: Version) -> list[int]:
+        """The streams for which there may be something to do, those of weighty queries first.
+
+        Of thousands of change logs hardly any has changed since the last round.
+        """
+        settled, states, streams = self._settled, version.states, version.streams
+        summarized = {s.stream_id for s in version.summaries.values()}
+        left = [
+            id
+            for id, stream in streams.items()
+            if id not in self._up_to_date
+            or (known := settled.get(id)) is None
+            or known[1] is not states.get(id)
+            or known[0] is not stream
+            or id in summarized
+        ]
+        # A change log in a shared log has nothing of its own, but for segments of before.
+        left = [id for id in left if streams[id].shared_log is None or version.segments(id)]
+        return self._weights.order(version, left)
+
+    def _settle(self, version: Version, streams: Iterable[int]) -> None:
+        """Note the streams for which there is nothing more to do until they change.
+
+        What only waits for somebody, as segments that are kept for a query, is looked at again.
+        """
+        for id in streams:
+            stream, state = version.streams.get(id), version.states.get(id)
+            if stream is None or state is None:
+                continue
+            known = self._up_to_date[id]
+            if known.get("backfill") is known.get("merge") is known.get("drop") is state:
+                self._settled[id] = stream, state
 
     def _run_guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
         """Run a step for one stream; its failure (corrupt segment, full disk) stops no other."""
@@ -298,13 +332,16 @@ class Maintenance(Background):
         version = self._log.version
         stream = version.streams.get(stream_id) or SYSTEM_STREAMS.get(stream_id)
         if stream is None or (stream.retain is None and stream.retain_rows is None):
+            self._mark_up_to_date("drop", stream_id, version)
             return False
         clock = version.clock(stream_id)
         if clock.high is None:
+            self._mark_up_to_date("drop", stream_id, version)
             return False
         promised = END if stream.retain is None else clock.high - stream.retain
         segments = version.segments(stream_id)
         if not plan_eviction(segments, clock.kept_from, promised, stream.retain_rows).segment_ids:
+            self._mark_up_to_date("drop", stream_id, version)
             return False
         needed = min(promised, self._needs.since(version, stream, clock.high))
         needed = min(needed, self._followers.needed_since(version, stream))

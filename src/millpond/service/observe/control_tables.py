@@ -61,7 +61,7 @@ class Entities:
         """All of them: queues, then operators, then synopses, each by name."""
         version = self._components.log.version
         found = [
-            *self._queues(),
+            *self._queues(version),
             *self._engine(version),
             *self._filters(version),
             *self._functions(),
@@ -101,7 +101,7 @@ class Entities:
         if not settings:
             return entity
         components, kind = self._components, id.partition(":")[0]
-        if kind == "queue":
+        if kind in ("queue", "scheduler"):
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if entity.of != _ALL:
@@ -134,12 +134,26 @@ class Entities:
         yield Entity(
             "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
         )
+        turns = of_system("scheduler", version.settings)
+        yield Entity("scheduler:all", "operator", _ALL, {}, turns)
 
-    def _queues(self) -> Iterator[Entity]:
+    def _queues(self, version: Version) -> Iterator[Entity]:
         waiting = len(self._components.intake.list_waiting())
         figures = {"waiting pushes": waiting, "bytes": self._components.door.waiting_bytes}
         settings = of_system("queue", self._components.log.version.settings)
         yield Entity("queue:inbox", "queue", "pushed streams", figures, settings)
+        # Queues between operators are empty between steps: these are peaks of the last one.
+        for id, waited in self._components.advancer.accounts.list_queues(version).items():
+            stream = version.streams.get(id)
+            if stream is not None and not stream.is_shared_log:
+                name = version.name_of(stream)
+                peaks: dict[str, Any] = {
+                    "slices": waited.slices,
+                    "count": waited.most_slices,
+                    "bytes": waited.most_bytes,
+                    "oldest seconds": round(waited.longest, 6),
+                }
+                yield Entity(f"queues:{name}", "queue", name, peaks)
 
     def _filters(self, version: Version) -> Iterator[Entity]:
         """Grouped filters, and the evaluators of other factors."""

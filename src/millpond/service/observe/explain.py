@@ -24,9 +24,9 @@ from millpond.planner.dataflow.plan import (
 )
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
+from millpond.service.changes.dataflow_accounts import describe_releases, describe_work
 from millpond.service.changes.derivation import SharingKey
 from millpond.service.changes.looks import make_look
-from millpond.service.changes.release_accounts import describe_releases
 from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities
@@ -34,6 +34,7 @@ from millpond.service.observe.explain_aggregates import describe_totals
 from millpond.service.observe.explain_approximation import describe_approximation
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
+from millpond.service.observe.plan_graph import PlanGraph
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
@@ -72,7 +73,8 @@ class Explainer:
             if level not in _COMPUTED:
                 return self._explain_bound(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
-            return self._explain_plan(derivation.plan, level, found.name, derivation.sharing_key)
+            own = (derivation.plan, level, found.name, derivation.sharing_key)
+            return self._explain_plan(*own, found)
         if isinstance(found, RelationDef) and found.view is not None:
             return self.explain_text(found.view, level)
         return None
@@ -132,9 +134,17 @@ class Explainer:
         else:
             plan = derivations.of(version, log).plan
         sharing_key = derivations.sharing_key_of(version, bound, query)
-        return self._explain_plan(plan, level, "" if query is None else query.name, sharing_key)
+        name = "" if query is None else query.name
+        return self._explain_plan(plan, level, name, sharing_key, log)
 
-    def _explain_plan(self, plan: Plan, level: str, name: str, sharing_key: SharingKey) -> str:
+    def _explain_plan(
+        self,
+        plan: Plan,
+        level: str,
+        name: str,
+        sharing_key: SharingKey,
+        stream: StreamDef | None,
+    ) -> str:
         """A plan's operators; of a running plan also the estimates and who shares each operator."""
         head = plan.to_stream or "changes"
         _, _, patience, _ = sharing_key
@@ -149,10 +159,20 @@ class Explainer:
         if level == Level.RUNTIME:
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
-            explained = plan.explain_estimates_among(shared, purging, self._releases(plan))
+            measured = {} if stream is None else self._list_work(stream)
+            explained = plan.explain_estimates_among(
+                shared, purging, self._releases(plan), measured
+            )
         else:
             explained = plan.explain_among(shared, purging, self._releases(plan))
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
+
+    def _list_work(self, stream: StreamDef) -> dict[str, str]:
+        """What the operators did that compute a derivation's changes, by node key."""
+        version = self._components.log.version
+        maker = version.maker(stream)
+        done = self._components.advancer.accounts.list_work(version, maker.id)
+        return {key: describe_work(work) for key, work in done.items()}
 
     def _releases(self, plan: Plan) -> dict[str, str]:
         """What is said of the constraints that release rows of a plan's nodes, by node key."""
@@ -162,7 +182,7 @@ class Explainer:
             for name in plan.needs
             if isinstance(stream := version.find(name), StreamDef) and stream.constraints
         }
-        running = self._components.advancer.releases.by_node(version) if constraints else {}
+        running = self._components.advancer.accounts.list_releases(version) if constraints else {}
         found = {}
         for node in plan.nodes() if constraints else ():
             rules = node.find_release_rules(constraints)
@@ -231,6 +251,10 @@ class Explainer:
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
         lines += map(explain_together, self._plans_by_sharing_key().values())
         return "\n".join(lines)
+
+    def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
+        """The same as a graph, in which the part that serves a query is lit."""
+        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"

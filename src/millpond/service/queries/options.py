@@ -6,16 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from millpond.catalog.objects import QueryDef
+from millpond.catalog.objects import REDUCED, QueryDef
 from millpond.catalog.option import Scope
 from millpond.catalog.option_values import SECRET
 from millpond.catalog.options import OPTIONS, list_options
 from millpond.catalog.tolerance import Reduction, Tolerance, parse_reduction, parse_tolerance
 from millpond.errors import MillpondError, Span
 from millpond.planner.resolve.names import did_you_mean
-
-#: The key under which a query's options say how far the pond has reduced it; nobody can set it.
-REDUCED = "reduced"
 
 
 def tolerance_of(options: Mapping[str, Any]) -> Tolerance:
@@ -28,11 +25,6 @@ def static_reduction(options: Mapping[str, Any]) -> Reduction:
     """How far a query with these options was reduced when it was registered or altered."""
     text = options.get(REDUCED)
     return Reduction() if text is None else parse_reduction(text)
-
-
-def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that may be given to another query: all but how far the pond has reduced it."""
-    return {name: value for name, value in options.items() if name != REDUCED}
 
 
 def option(query: QueryDef, name: str) -> Any:

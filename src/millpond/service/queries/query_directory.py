@@ -17,11 +17,10 @@ import pyarrow.compute as pc
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError, Span
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.queries.query_selection import QuerySelection, state_of, tags_of
 from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import Version
 
-#: What a query is doing: answered; switched off; or stopped because of an error.
-STATES = ("active", "inactive", "suspended")
 #: What queries are sorted by.
 ORDERS = ("id", "name", "owner", "registered_at")
 
@@ -36,40 +35,6 @@ _SCHEMA = pa.schema(
         ("registered_at", pa.int64()),
     ]
 )
-
-
-@dataclass(frozen=True)
-class QuerySelection:
-    """Which queries are meant: those that fulfil every condition that is given.
-
-    Attributes:
-        containing: A text that the query has in its name or CQL, in any case.
-        owner: Its owner.
-        tag: One of its tags.
-        state: Its state, one of `STATES`.
-        names: Names or ids; each must be that of a query.
-    """
-
-    containing: str = ""
-    owner: str | None = None
-    tag: str | None = None
-    state: str | None = None
-    names: tuple[str, ...] | None = None
-
-    @property
-    def is_everything(self) -> bool:
-        """Whether no condition is given."""
-        return self == QuerySelection()
-
-    def has(self, query: QueryDef) -> bool:
-        """Whether a query fulfils every condition but `names`."""
-        wanted = self.containing.lower()
-        return (
-            (not wanted or wanted in query.name.lower() or wanted in query.text.lower())
-            and (self.owner is None or query.options.get("owner", "") == self.owner.strip())
-            and (self.tag is None or self.tag.strip().lower() in tags_of(query))
-            and (self.state is None or state_of(query) == self.state)
-        )
 
 
 @dataclass(frozen=True)
@@ -154,19 +119,6 @@ class QueryDirectory:
                 table = pa.concat_tables(pages).combine_chunks() if pages else _tabulate(())
                 self._known = version.queries, table.sort_by("id")
             return self._known[1]
-
-
-def tags_of(query: QueryDef) -> list[str]:
-    """A query's tags."""
-    tags: str = query.options.get("tags", "")
-    return tags.split(", ") if tags else []
-
-
-def state_of(query: QueryDef) -> str:
-    """What a query is doing, one of `STATES`."""
-    if query.suspended is not None:
-        return "suspended"
-    return "active" if query.active else "inactive"
 
 
 def _tabulate(queries: Iterable[QueryDef]) -> pa.Table:

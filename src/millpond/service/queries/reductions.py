@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millpond.catalog.objects import QueryDef
+from millpond.catalog.objects import REDUCED, QueryDef, given_options
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Rows, Unbounded, Window
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.queries.options import REDUCED, given_options, static_reduction, tolerance_of
+from millpond.service.queries.options import static_reduction, tolerance_of
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 

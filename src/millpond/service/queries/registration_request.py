@@ -12,18 +12,6 @@ from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.unicode_text import check_unicode
 
-#: A query to register: its text, its name (given one when None), its options; or its text alone.
-Registration = str | tuple[str, str | None, dict[str, Any]]
-
-
-def parts(registration: Registration) -> tuple[str, str | None, dict[str, Any]]:
-    """Text, name and options of a registration.
-
-    >>> parts("SELECT * FROM s")
-    ('SELECT * FROM s', None, {})
-    """
-    return (registration, None, {}) if isinstance(registration, str) else registration
-
 
 @dataclass(frozen=True)
 class RegistrationRequest:

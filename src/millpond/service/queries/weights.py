@@ -28,8 +28,8 @@ class StreamWeights:
         self._version = Version()
         self._sums = PageSummaries[QueryDef, dict[int, float]](self._sum)
 
-    def order_streams(self, version: Version) -> list[int]:
-        """The streams, those of the weightiest queries first."""
+    def order(self, version: Version, streams: Iterable[int]) -> list[int]:
+        """Sort streams: those of the weightiest queries first."""
         if self._queries is not version.queries:
             self._version = version
             self._of_stream = defaultdict(float)
@@ -37,7 +37,7 @@ class StreamWeights:
                 for stream_id, weight in found.items():
                     self._of_stream[stream_id] += weight
             self._queries, self._version = version.queries, Version()
-        return sorted(version.streams, key=lambda id: (-self._of_stream.get(id, 0.0), id))
+        return sorted(streams, key=lambda id: (-self._of_stream.get(id, 0.0), id))
 
     def _sum(self, queries: Iterable[QueryDef]) -> dict[int, float]:
         found: dict[int, float] = defaultdict(float)

@@ -28,7 +28,7 @@ from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feeds import Feeds
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.sinks.sender import Delivery, DeliveryError, Sender
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, given_options
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.printer import print_constraint
 from millpond.cql.tree.statements import Describe
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.service.components import Components
-from millpond.service.queries.options import given_options
 from millpond.service.queries.prepared import check_answerable
 from millpond.service.results import StatementResult
 from millpond.service.statements.insert_and_heartbeat import find_table

@@ -12,7 +12,7 @@ from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.printer import print_constraint_form
 from millpond.cql.tree.statements import Show
 from millpond.operators.protocol.releasing import ReleaseFigures
-from millpond.service.changes.release_accounts import sum_figures
+from millpond.service.changes.dataflow_accounts import sum_figures
 from millpond.service.components import Components
 from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_tables import Entities
@@ -81,7 +81,7 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
 def _list_constraints(components: Components, version: Version) -> list[tuple[object, ...]]:
     """List the constraints of streams: declared, observed, and the rows of state they save."""
     known: dict[tuple[str, str], list[ReleaseFigures]] = {}
-    for figures in components.advancer.releases.by_node(version).values():
+    for figures in components.advancer.accounts.list_releases(version).values():
         for one in figures:
             name = one.rule.stream.lower(), one.rule.constraint.name.lower()
             known.setdefault(name, []).append(one)

@@ -8,7 +8,7 @@ from millpond.api.rights import tickets as module
 from millpond.api.rights.caller import EVERYBODY
 from millpond.api.rights.tickets import TICKET_SECONDS, Tickets
 from millpond.errors import MillpondError
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 SELECTION = QuerySelection(tag="x")
 

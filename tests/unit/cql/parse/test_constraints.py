@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millpond.cql import parse_script
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.errors import MillpondError
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 
 
 def read(text: str) -> tuple[Constraint, ...]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
-from millpond.engine.admission.cast_rows import CORRUPT, MOST_ROW_BYTES
+from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING

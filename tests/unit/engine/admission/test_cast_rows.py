@@ -6,13 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.engine.admission.cast_rows import (
-    CORRUPT,
-    FirstReasons,
-    cast_columns,
-    conform,
-    format_value,
-)
+from millpond.engine.admission.cast_rows import FirstReasons, cast_columns, conform, format_value
+from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 

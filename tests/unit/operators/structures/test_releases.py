@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.cql.tree.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.operators.structures import releases
 from millpond.operators.structures.adherence import watch

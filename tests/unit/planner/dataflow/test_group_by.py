@@ -107,6 +107,8 @@ def test_queries_over_the_same_groups_share_them(world: World) -> None:
     alone = [run(world, [plan], CUTS)[0][plan.key] for plan in plans]
     together, flow = run(world, plans, CUTS)
     assert [together[plan.key] for plan in plans] == alone
-    (grouping,) = [o for k, o in flow._operators.items() if type(o).__name__ == "GroupingRows"]
+    (grouping,) = [
+        o for o in map(flow.operator, flow.sizes()) if type(o).__name__ == "GroupingRows"
+    ]
     # How many rows, how many sizes, and their sum.
     assert len(grouping._measures._kept) == 3

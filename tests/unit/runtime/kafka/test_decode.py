@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.engine.admission.admit import Admission, admit
-from millpond.engine.admission.cast_rows import CORRUPT, REFUSED
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import MOST_MEMBERS, read_json_rows
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUMMARIES, rows_of
 
-from millpond.engine.promising import probing
+from millpond.engine.promising import probing, step
 from millpond.errors import MillpondError
+from millpond.runtime import look_results, look_task
+from millpond.runtime.look_task import LookJob
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
@@ -179,8 +181,15 @@ def test_a_clock_that_is_set_back_takes_back_what_was_found_and_no_more(
 def test_pieces_of_a_step_find_the_same_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
 ) -> None:
-    """Pieces of 7 pairs, and all pairs of a step at once: equal bit for bit, priorities too."""
-    found, held = [], []
+    """Pieces of 7 pairs, and all pairs of a step at once: equal bit for bit, priorities too.
+
+    With the pieces, what was found is written whenever it is 10 rows.
+    """
+    found, held, written = [], [], []
+    finish = LookJob._finish
+    monkeypatch.setattr(
+        LookJob, "_finish", lambda *given: written.append(len(given[2])) or finish(*given)
+    )
     look_at = probing.RegionProber._look_at
 
     def measure(
@@ -192,6 +201,8 @@ def test_pieces_of_a_step_find_the_same_results(
     monkeypatch.setattr(probing.RegionProber, "_look_at", measure)
     for piece in (7, 1 << 40):
         monkeypatch.setattr(probing, "PIECE", piece)
+        for module in (step, look_task):
+            monkeypatch.setattr(module, "MOST_FOUND", min(piece + 3, 1 << 18))
         with open_local(tmp_path / f"store{piece}") as pond:
             pond.execute(STREAMS + SUMMARIES)
             follow(pond, budget, with_exact=False)
@@ -200,9 +211,42 @@ def test_pieces_of_a_step_find_the_same_results(
             pond.execute(END)
             found.append({name: results(pond, name) for name in QUERIES})
         assert (max(held) <= 7) == (piece == 7)
+        assert (len(written) > 30) == (piece == 7)
         held.clear()
+        written.clear()
     assert found[0] == found[1]
     assert all(len(own) > 3 for own in found[0].values())
+
+
+def test_a_query_that_fails_after_results_were_written_keeps_none_of_the_step(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What it had found before goes with it, files too; the other query has all of its own."""
+    for module in (step, look_task):
+        monkeypatch.setattr(module, "MOST_FOUND", 4)
+    monkeypatch.setattr(probing, "PIECE", 4)
+    preference = f"WITH PREFERENCE DESC {ITEM} BUDGET '5 probes'"
+    for name, column in (("good", "price"), ("bad", "CAST('x' || item AS INTEGER)")):
+        case = f"CASE WHEN price < 25 THEN 1 ELSE {column} END AS c"
+        ready.register(f"SELECT ts, {case} FROM s {preference}", name, changes="from beginning")
+    for name in ("good", "bad"):
+        ready.query(name).fetch()
+    ts = pa.array([n * 10_000 for n in range(40)], pa.timestamp("us"))
+    items = pa.array([1] * 40, pa.int32())
+    prices = [float(n) for n in reversed(range(40))]  # within a region the newest comes first
+    ready.ingest("s", pa.table({"ts": ts, "item": items, "price": prices}))
+    ready.execute(END)
+    assert len(results(ready, "good")) == 40
+    with pytest.raises(MillpondError, match="POND-402"):
+        ready.query("bad").fetch()
+    version = ready._components.log.version
+    log = version.change_log(ready.query("bad").definition.id)
+    assert log is not None
+    assert version.segments(log.id) == ()
+    ready._components.maintenance.wake()
+    ready.wait_until_matched()
+    folder = next(path for path in tmp_path.rglob("segments") if path.is_dir())
+    assert len(list(folder.glob("*.arrow"))) <= len(version.segments_by_id) + 1
 
 
 def test_queries_that_find_nothing_in_a_step_take_no_tables(
@@ -221,6 +265,40 @@ def test_queries_that_find_nothing_in_a_step_take_no_tables(
     ready.execute(END)
     assert [len(results(ready, f"q{n}")) for n in range(queries)] == [5] * 4 + [0] * (queries - 4)
     assert 4 <= len(made) <= 20
+
+
+def test_joins_that_differ_in_conditions_on_one_stream_are_one_evaluation(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Conditions that the predicates have are not evaluated again; who found nothing takes none."""
+    evaluated: list[int] = []
+    evaluate = look_results._evaluate_rows
+
+    def note(residual: Any, look: Any, group: list[int], steps: Any) -> Any:
+        evaluated.append(len(group))
+        return evaluate(residual, look, group, steps)
+
+    monkeypatch.setattr(look_results, "_evaluate_rows", note)
+    text = "SELECT s.ts, t.ts AS other, price, name FROM s [RANGE 9 SECONDS], t [RANGE 9 SECONDS]"
+    wanted = [f"s.item = t.item AND S.PRICE >= {n} AND price < {n + 1}" for n in range(12)]
+    wanted.append("s.item = t.item AND s.price > t.item AND s.price < 3 AND t.name <> 'b'")
+    preference = f"WITH PREFERENCE DESC {S_ITEM} BUDGET '100000 probes'"
+    for n, own in enumerate(wanted):
+        ready.register(f"{text} WHERE {own} {preference}", f"q{n}", changes="from beginning")
+        ready.query(f"q{n}").fetch()
+        exact = f"ISTREAM ({text} WHERE {own})"
+        ready.register(exact, f"exact_q{n}", changes="from beginning", follow=True)
+    ts = pa.array([n * 250_000 for n in range(40)], pa.timestamp("us"))
+    items = pa.array([n % 3 for n in range(40)], pa.int32())
+    prices = [float(n % 4) for n in range(40)]
+    ready.ingest("s", pa.table({"ts": ts, "item": items, "price": prices}))
+    ready.ingest("t", pa.table({"ts": ts, "item": items, "name": ["a"] * 40}))
+    ready.execute(END)
+    for n in range(len(wanted)):
+        found = results(ready, f"q{n}")
+        assert rows_alone(found) == read_exact(ready, f"q{n}"), n
+        assert (len(found) > 0) == (n < 4 or n == 12)
+    assert set(evaluated) == {4, 1}
 
 
 def test_a_join_with_a_stream_that_stays_empty_has_no_results(ready: Pond) -> None:

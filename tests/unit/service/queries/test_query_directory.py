@@ -12,13 +12,8 @@ from tests.unit.service.versions import stream, version_of
 
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError, Span
-from millpond.service.queries.query_directory import (
-    ORDERS,
-    STATES,
-    QueryDirectory,
-    QuerySelection,
-    find_query,
-)
+from millpond.service.queries.query_directory import ORDERS, QueryDirectory, find_query
+from millpond.service.queries.query_selection import STATES, QuerySelection
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
 from millpond.state.version import Version

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.errors import MillpondError
-from millpond.service.handles import to_instant
+from millpond.model.time import to_instant
 from millpond.service.pond import Pond
 
 

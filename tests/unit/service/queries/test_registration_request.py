@@ -3,14 +3,9 @@
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.service.queries.registration_request import RegistrationRequest, parts
+from millpond.service.queries.registration_request import RegistrationRequest
 
 CREATED = "CREATE QUERY Tall WITH (weight = 3) AS SELECT * FROM s WHERE h > 2"
-
-
-def test_a_text_alone_has_neither_name_nor_options() -> None:
-    assert parts("SELECT * FROM s") == ("SELECT * FROM s", None, {})
-    assert parts(("SELECT * FROM s", "q", {"weight": 2})) == ("SELECT * FROM s", "q", {"weight": 2})
 
 
 def test_a_bare_query_is_taken_as_it_is() -> None:

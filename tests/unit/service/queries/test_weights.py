@@ -24,7 +24,7 @@ def version(*queries: tuple[int, tuple[int, ...], dict[str, Any]]) -> Version:
 
 
 def order(*queries: tuple[int, tuple[int, ...], dict[str, Any]]) -> list[int]:
-    return StreamWeights().order_streams(version(*queries))
+    return StreamWeights().order(version(*queries), (1, 2, 3))
 
 
 def test_the_weightiest_streams_come_first() -> None:
@@ -46,6 +46,6 @@ def test_inactive_queries_weigh_nothing() -> None:
 
 def test_it_is_added_up_again_when_queries_have_changed() -> None:
     weights = StreamWeights()
-    assert weights.order_streams(version((10, (2,), {}))) == [2, 1, 3]
-    assert weights.order_streams(version((10, (2,), {}), (11, (3,), {"weight": 2}))) == [3, 2, 1]
-    assert weights.order_streams(version()) == [1, 2, 3]
+    assert weights.order(version((10, (2,), {})), (1, 2, 3)) == [2, 1, 3]
+    assert weights.order(version((10, (2,), {}), (11, (3,), {"weight": 2})), (1, 3)) == [3, 1]
+    assert weights.order(version(), (3, 1, 2)) == [1, 2, 3]

@@ -36,7 +36,7 @@ from millpond.service.changes.feeds.feed_member import (
 from millpond.service.changes.feeds.feed_members import FeedMembers
 from millpond.service.changes.feeds.feed_pages import FeedPages, FoundChanges
 from millpond.service.changes.feeds.feed_parts import FeedParts, count_resets
-from millpond.service.queries.query_directory import QuerySelection, state_of
+from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
 

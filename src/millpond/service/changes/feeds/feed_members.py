@@ -9,7 +9,7 @@ from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed_cursor import BEGIN_AGAIN, Streams
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_parts import FeedParts, count_resets
-from millpond.service.queries.query_directory import state_of
+from millpond.service.queries.query_selection import state_of
 from millpond.state.version import Version
 
 

@@ -9,7 +9,7 @@ from millpond.catalog.objects import QueryDef
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feed_parts import FeedParts
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 
 
 class Feeds:

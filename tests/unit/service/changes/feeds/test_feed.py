@@ -15,7 +15,7 @@ from millpond.service.changes import derivations
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
-from millpond.service.queries.query_directory import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 

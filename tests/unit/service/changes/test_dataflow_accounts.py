@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from millpond.cql.tree.constraints import CLUSTERED, UNIQUE, Constraint
+from millpond.model.constraints import CLUSTERED, UNIQUE, Constraint
 from millpond.operators.protocol.releasing import ReleaseFigures, ReleaseRule
 from millpond.runtime.advance_job import AdvanceResult
-from millpond.service.changes.release_accounts import (
-    ReleaseAccounts,
+from millpond.service.changes.dataflow_accounts import (
+    DataflowAccounts,
     describe_releases,
     sum_figures,
 )
@@ -27,13 +27,13 @@ def version(*ids: int) -> Any:
 
 
 def test_the_last_word_of_a_group_counts_as_long_as_it_is_there() -> None:
-    accounts, first = ReleaseAccounts(), ReleaseFigures(C, 3, 1, 10, 90, 2)
+    accounts, first = DataflowAccounts(), ReleaseFigures(C, 3, 1, 10, 90, 2)
     accounts.note(job("g", 1, 2), AdvanceResult(releases={"n": [first]}))
     accounts.note(job("h", 3), AdvanceResult(releases={"n": [first], "m": [first]}))
-    assert accounts.by_node(version(2, 3)) == {"n": [first, first], "m": [first]}
+    assert accounts.list_releases(version(2, 3)) == {"n": [first, first], "m": [first]}
     accounts.note(job("g", 1, 2), AdvanceResult())
-    assert accounts.by_node(version(2, 3)) == {"n": [first], "m": [first]}
-    assert accounts.by_node(version(2)) == {}
+    assert accounts.list_releases(version(2, 3)) == {"n": [first], "m": [first]}
+    assert accounts.list_releases(version(2)) == {}
 
 
 def test_figures_of_several_joins_are_added_up() -> None:

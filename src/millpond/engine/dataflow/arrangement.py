@@ -1,0 +1,140 @@
+"""The operators of a dataflow, in order, and which reads which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
+
+from millpond.engine.dataflow.failures import to_millpond_error
+from millpond.engine.dataflow.scheduling.protocol import OperatorRates
+from millpond.engine.dataflow.work import OperatorWork, find_width
+from millpond.errors import MillpondError
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Stateless
+from millpond.operators.protocol.releasing import Constraints
+from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
+
+#: Of an operator that has not run: seconds per byte.
+_COST = 1e-9
+
+
+class Arrangement:
+    """The nodes of some plans, inputs before their readers; a node's place is its number.
+
+    Attributes:
+        nodes: The nodes.
+        reads: By node key, the places of its columns that other nodes read.
+        timed: Nodes below a node that asks when rows came: their rows must keep the instant they
+            came.
+        operators: By node key, what runs it.
+        work: By node key, what its operator did.
+        inputs: By place, the places of the node's inputs.
+        readers: By place, the places of the nodes that read its output.
+        frees: By place, the outputs that nobody needs when the node has run after all before it.
+        roots: By place, the keys of the plans of which it is the root.
+        widths: By place, the bytes of a row of its output, about.
+    """
+
+    def __init__(
+        self,
+        plans: Mapping[str, Plan],
+        *held: Arrangement,
+    ) -> None:
+        """Arrange the nodes of plans.
+
+        Args:
+            plans: The plans, by their keys.
+            held: Where operators and their work are taken from, those before the others.
+        """
+        roots = [plan.root for plan in plans.values()]
+        self.nodes = list(list_in_order(roots))
+        self.reads = find_needed_columns(roots)
+        self.timed = _find_timed(self.nodes)
+        known: dict[str, Operator] = {}
+        done: dict[str, OperatorWork] = {}
+        for before in reversed(held):
+            known.update(before.operators)
+            done.update(before.work)
+        self.operators: dict[str, Operator]
+        self.work: dict[str, OperatorWork]
+        self.operators = {n.key: known.get(n.key) or _start_operator(n) for n in self.nodes}
+        self.work = {n.key: done.get(n.key) or OperatorWork() for n in self.nodes}
+        places = {node.key: place for place, node in enumerate(self.nodes)}
+        self.inputs = [tuple(places[i.key] for i in node.inputs) for node in self.nodes]
+        readers: list[dict[int, None]] = [{} for _ in self.nodes]
+        for place, below in enumerate(self.inputs):
+            for one in below:
+                readers[one][place] = None
+        self.readers = [tuple(some) for some in readers]
+        self.frees: list[list[int]] = [[] for _ in self.nodes]
+        for place, some in enumerate(self.readers):
+            self.frees[max(some, default=place)].append(place)
+        self.roots: dict[int, list[str]] = {}
+        for key, plan in plans.items():
+            self.roots.setdefault(places[plan.root.key], []).append(key)
+        self.widths = [find_width(node.schema) for node in self.nodes]
+
+    def start(self, node: Node, constraints: Constraints) -> Operator:
+        """Make a new operator of a node."""
+        operator = _start_operator(node)
+        self.tell(node, operator, constraints)
+        return operator
+
+    def tell(self, node: Node, operator: Operator, constraints: Constraints) -> None:
+        """Tell an operator which columns are read, and by which rules it releases rows."""
+        if node.is_stateless:
+            cast(Stateless, operator).needed = self.reads[node.key]
+        if isinstance(operator, Releaser):
+            operator.set_release_rules(node.find_release_rules(constraints))
+
+    def list_rates(self) -> list[OperatorRates]:
+        """The rates of the operators as measured so far, in bytes, by place."""
+        found = []
+        for node, readers in zip(self.nodes, self.readers, strict=True):
+            work = self.work[node.key]
+            cost = work.cost or _COST
+            found.append(OperatorRates(readers, cost, work.selectivity if readers else 0.0))
+        return found
+
+    def list_above(self, place: int) -> Iterator[int]:
+        """List a place and those of all nodes that read its output, directly or not."""
+        seen, waiting = {place}, [place]
+        while waiting:
+            one = waiting.pop()
+            yield one
+            some = [reader for reader in self.readers[one] if reader not in seen]
+            seen.update(some)
+            waiting += some
+
+
+def _find_timed(nodes: Sequence[Node]) -> set[str]:
+    """Find the nodes below an input of a node that asks when its rows came.
+
+    The nodes are given in order, inputs first.
+    """
+    found: set[str] = set()
+    for node in reversed(nodes):
+        timed: Iterable[Node]
+        timed = node.inputs if node.is_window or node.key in found else node.timed_inputs
+        found.update(below.key for below in timed)
+    return found
+
+
+class Unstartable:
+    """Stands for an operator that could not be made; each of its steps fails with the reason."""
+
+    def __init__(self, error: MillpondError) -> None:
+        self._error = error
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        raise self._error
+
+    def size(self) -> int:
+        return 0
+
+
+def _start_operator(node: Node) -> Operator:
+    try:
+        return node.operator()
+    except Exception as error:
+        return Unstartable(to_millpond_error(error))

@@ -1,0 +1,119 @@
+"""What the operators of the dataflows that run did and released, as workers last told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from millpond.engine.dataflow.work import OperatorWork, QueueFigures
+from millpond.operators.protocol.releasing import ReleaseFigures
+from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
+from millpond.state.version import Version
+
+
+class DataflowAccounts:
+    """The figures of every dataflow's operators; safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: By group: its derivations' ids, and what its jobs told.
+        self._groups: dict[str, tuple[frozenset[int], _Told]] = {}
+
+    def note(self, job: AdvanceJob, result: AdvanceResult) -> None:
+        """Note what a job told of the dataflow it advanced."""
+        if result.failures and not result.releases:
+            return
+        ids = frozenset(sink.stream_id for sink in job.sinks)
+        with self._lock:
+            # Members of a group that are at several positions are advanced by several jobs.
+            others, told = self._groups.get(job.group, (ids, _Told()))
+            told.releases = dict(result.releases)
+            told.work.update(result.work)
+            if result.queues.slices:
+                told.queues = result.queues
+            self._groups[job.group] = (ids | others, told)
+
+    def list_releases(self, version: Version) -> dict[str, list[ReleaseFigures]]:
+        """What constraints released in the operators that run, by node key."""
+        found: dict[str, list[ReleaseFigures]] = {}
+        for _, told in self._list_groups(version):
+            for key, figures in told.releases.items():
+                found.setdefault(key, []).extend(figures)
+        return found
+
+    def list_work(self, version: Version, stream_id: int) -> dict[str, OperatorWork]:
+        """What the operators did that compute a derivation's changes, by node key."""
+        found: dict[str, OperatorWork] = {}
+        for ids, told in self._list_groups(version):
+            if stream_id in ids:
+                found.update(told.work)
+        return found
+
+    def list_queues(self, version: Version) -> dict[int, QueueFigures]:
+        """What waited in the last step that was cut into slices, by derivation."""
+        return {
+            id: told.queues
+            for ids, told in self._list_groups(version)
+            if told.queues is not None
+            for id in ids
+        }
+
+    def _list_groups(self, version: Version) -> list[tuple[frozenset[int], _Told]]:
+        """List the groups that have derivations; forget the others."""
+        with self._lock:
+            for group, (ids, _) in list(self._groups.items()):
+                if ids.isdisjoint(version.streams):
+                    del self._groups[group]
+            return list(self._groups.values())
+
+
+@dataclass
+class _Told:
+    """What jobs told of a group's dataflow."""
+
+    releases: dict[str, list[ReleaseFigures]] = field(default_factory=dict)
+    work: dict[str, OperatorWork] = field(default_factory=dict)
+    queues: QueueFigures | None = None
+
+
+def sum_figures(figures: Iterable[ReleaseFigures]) -> ReleaseFigures | None:
+    """Add up the figures of one constraint in several operators; None if there are none."""
+    total: ReleaseFigures | None = None
+    for one in figures:
+        if total is None:
+            total = one
+            continue
+        seen = [k for k in (total.observed, one.observed) if k is not None]
+        total = ReleaseFigures(
+            total.rule,
+            max(seen, default=None),
+            max(total.violations, one.violations),
+            total.held + one.held,
+            total.released + one.released,
+            total.recalled + one.recalled,
+        )
+    return total
+
+
+def describe_releases(figures: Sequence[ReleaseFigures]) -> str:
+    """Say of one operator which constraints release its rows, and how many it holds.
+
+    The rows of a side are counted once, whichever of its constraints released them.
+    """
+    names = dict.fromkeys(f"{f.rule.constraint.name} of {f.rule.stream}" for f in figures)
+    sides = {f.rule.side: (f.held, f.released) for f in figures}
+    held = sum(h for h, _ in sides.values())
+    without = held + sum(r for _, r in sides.values())
+    return f"released by {', '.join(names)}: {held:,} rows held, {without:,} without"
+
+
+def describe_work(work: OperatorWork) -> str:
+    """Say what an operator did since it was made.
+
+    >>> describe_work(OperatorWork(2, 0.0125, 1000, 30))
+    'ran 2 times in 12.5 ms, 1,000 rows in, 30 out'
+    """
+    times = "once" if work.runs == 1 else f"{work.runs:,} times"
+    rows = f"{work.taken:,} rows in, {work.given:,} out"
+    return f"ran {times} in {work.seconds * 1e3:,.3g} ms, {rows}"
