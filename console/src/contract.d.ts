@@ -223,6 +223,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plan/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    query?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PlanGraph"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/queries": {
         parameters: {
             query?: never;
@@ -859,6 +895,29 @@ export interface components {
             level: string;
             plan: string;
         };
+        PlanEdge: {
+            elements: number | null;
+            source: string;
+            target: string;
+        };
+        PlanGraph: {
+            edges: components["schemas"]["PlanEdge"][];
+            /** @constant */
+            form: 1;
+            nodes: components["schemas"]["PlanNode"][];
+        };
+        PlanNode: {
+            figures: {
+                [key: string]: unknown;
+            };
+            group: string;
+            id: string;
+            /** @enum {string} */
+            kind: "stream" | "module" | "synopsis" | "join" | "derivation" | "relation" | "queries";
+            label: string;
+            lit: boolean;
+            queries: string[];
+        };
         Query: {
             active: boolean;
             changes: components["schemas"]["ChangesProgress"] | null;
@@ -933,6 +992,7 @@ export interface components {
             to: string;
         };
         StatementsBody: {
+            only?: "query" | null;
             text: string;
         };
         Status: {

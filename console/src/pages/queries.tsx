@@ -10,6 +10,8 @@ import { canWrite, pause, status } from "../session";
 
 /** The rows of the first page, and of each further page: few first, so that a search is seen at once. */
 const FIRST = 100, MORE = 2000, EVERY_MS = 5000;
+/** How long nobody types before the search begins, in milliseconds. */
+const TYPING_MS = 80;
 const loaded = signal<ListedQuery[]>([]);
 const total = signal(0);
 const took = signal<number | null>(null);
@@ -80,7 +82,8 @@ export function Queries() {
   };
   useEffect(() => {
     chosen.value = new Set();
-    void attempt(() => find(filter));
+    const timer = setTimeout(() => void attempt(() => find(filter)), TYPING_MS);
+    return () => clearTimeout(timer);
   }, [key]);
   const live = useRef(key);
   live.current = key;

@@ -317,6 +317,11 @@ class Pond:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""
         return self._explainer.explain_shared()
 
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
+        """Draw what all queries share as a graph; the part that serves a query is lit."""
+        chosen = None if query is None else self.query(query).definition
+        return self._explainer.draw_shared(chosen)
+
     # -- rows ----------------------------------------------------------------------------------
 
     def ingest(self, stream: str, rows: Any, idempotency_key: str | None = None) -> IngestReceipt:
