@@ -223,6 +223,42 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plan/graph": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    query?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PlanGraph"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/queries": {
         parameters: {
             query?: never;
@@ -268,7 +304,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["RegistrationBody"][];
+                    "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["TableRegistrationBody"] | components["schemas"]["RegistrationBody"][];
                 };
             };
             responses: {
@@ -827,6 +863,13 @@ export interface components {
             query: string | null;
             statement: string;
         };
+        ParameterTable: {
+            arrow?: string | null;
+            csv?: string | null;
+            types?: {
+                [key: string]: string;
+            };
+        };
         ParseBody: {
             text: string;
         };
@@ -858,6 +901,29 @@ export interface components {
         Plan: {
             level: string;
             plan: string;
+        };
+        PlanEdge: {
+            elements: number | null;
+            source: string;
+            target: string;
+        };
+        PlanGraph: {
+            edges: components["schemas"]["PlanEdge"][];
+            /** @constant */
+            form: 1;
+            nodes: components["schemas"]["PlanNode"][];
+        };
+        PlanNode: {
+            figures: {
+                [key: string]: unknown;
+            };
+            group: string;
+            id: string;
+            /** @enum {string} */
+            kind: "stream" | "module" | "synopsis" | "join" | "derivation" | "relation" | "queries";
+            label: string;
+            lit: boolean;
+            queries: string[];
         };
         Query: {
             active: boolean;
@@ -933,6 +999,7 @@ export interface components {
             to: string;
         };
         StatementsBody: {
+            only?: "query" | null;
             text: string;
         };
         Status: {
@@ -993,6 +1060,13 @@ export interface components {
         };
         Streams: {
             streams: components["schemas"]["Stream"][];
+        };
+        TableRegistrationBody: {
+            cql: string;
+            options?: {
+                [key: string]: unknown;
+            };
+            table: components["schemas"]["ParameterTable"];
         };
         TableResult: {
             as_of: null;

@@ -4,15 +4,17 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { asking, online, token } from "./api";
 import { count, duration, perSecond } from "./format";
 import { OneQuery } from "./pages/query";
+import { Plan } from "./pages/plan";
 import { Queries } from "./pages/queries";
 import { System } from "./pages/system";
 import { Write } from "./pages/write";
 import { go, link, route } from "./route";
-import { caller, rates, status, watch } from "./session";
+import { caller, isAdmin, rates, status, watch } from "./session";
 
-const PAGES: Record<string, { title: string; key: string; show: () => preact.JSX.Element }> = {
+const PAGES: Record<string, { title: string; key: string; admins?: boolean; show: () => preact.JSX.Element }> = {
   write: { title: "Write", key: "w", show: Write },
   queries: { title: "Queries", key: "q", show: Queries },
+  plan: { title: "Plan", key: "p", show: Plan, admins: true },
   system: { title: "System", key: "s", show: System },
 };
 
@@ -28,7 +30,7 @@ function App() {
       <header>
         <h1><img src="console/icon.svg" alt="" width="26" height="26" /> Millpond</h1>
         <nav aria-label="Pages">
-          {Object.entries(PAGES).map(([id, { title, key }]) => (
+          {Object.entries(PAGES).filter(([, shown]) => !shown.admins || isAdmin.value).map(([id, { title, key }]) => (
             <a href={link(id)} aria-current={page === id || (page === "query" && id === "queries") ? "page" : undefined} title={`Alt ${key.toUpperCase()}`}>{title}</a>
           ))}
         </nav>

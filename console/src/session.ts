@@ -12,7 +12,7 @@ export const relations = signal<Relation[]>([]);
 export const keywords = signal<string[]>([]);
 export const functions = signal<Signature[]>([]);
 
-export const canWrite = computed(() => caller.value?.role !== "reader");
+export const canWrite = computed(() => caller.value !== null && caller.value.role !== "reader");
 export const isAdmin = computed(() => caller.value?.role === "admin");
 
 /** Rows per second of each stream, with the seconds since 1970 at which each was measured. */

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
 from millpond.service.sinks import kafka
 from millpond.service.sinks.sender import Delivery, DeliveryError
@@ -24,14 +26,15 @@ pytestmark = pytest.mark.spark
 class Out:
     """A topic that a sink writes to, and the topic of its cursors."""
 
-    def __init__(self, broker: Any) -> None:
+    def __init__(self, broker: Any, policy: str = "delete") -> None:
         from confluent_kafka.admin import AdminClient, NewTopic
 
         self.broker = broker
         self.topic = f"out{uuid.uuid4().hex[:8]}"
         self.cursors = f"{self.topic}_cursors"
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        (made,) = self.admin.create_topics([NewTopic(self.topic, 1, 1)]).values()
+        new = NewTopic(self.topic, 1, 1, config={"cleanup.policy": policy})
+        (made,) = self.admin.create_topics([new]).values()
         made.result(30)
 
     @property
@@ -40,7 +43,11 @@ class Out:
         return {"bootstrap": bootstrap, "topic": self.topic, "cursor_topic": self.cursors}
 
     def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
-        """All records that a reader sees now."""
+        """The values of all records that a reader sees now."""
+        return [json.loads(value) for _, value in self.read_records(isolation)]
+
+    def read_records(self, isolation: str = "read_committed") -> list[tuple[bytes, bytes]]:
+        """Key and value of each; a tombstone has none."""
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
         consumer = Consumer(
@@ -55,7 +62,7 @@ class Out:
         consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
         found = []
         while (message := consumer.poll(60)) is not None and message.error() is None:
-            found.append(json.loads(message.value()))
+            found.append((message.key(), message.value()))
         consumer.close()
         return found
 
@@ -65,6 +72,10 @@ def out(broker) -> Out:
     return Out(broker)
 
 
+def make_sender(options: dict[str, Any], key: tuple[str, ...] = ()) -> kafka.KafkaSender:
+    return kafka.KafkaSender(SinkDef(7, "s", "kafka", options, key=key), options)
+
+
 @pytest.fixture
 def senders(out, monkeypatch) -> Iterator[Callable[[], kafka.KafkaSender]]:
     """Makes senders of one sink, whose changes are numbers."""
@@ -72,7 +83,7 @@ def senders(out, monkeypatch) -> Iterator[Callable[[], kafka.KafkaSender]]:
     made: list[kafka.KafkaSender] = []
 
     def make() -> kafka.KafkaSender:
-        made.append(kafka.KafkaSender(out.options, None))
+        made.append(make_sender(out.options))
         return made[-1]
 
     yield make
@@ -109,7 +120,7 @@ sys.path.insert(0, sys.argv[1])
 import test_kafka_sinks as here
 from millpond.service.sinks import kafka
 kafka.write_changes = lambda changes: changes
-sender = kafka.KafkaSender(json.loads(sys.argv[2]), None)
+sender = here.make_sender(json.loads(sys.argv[2]))
 how, place = sys.argv[3:]
 sender.send(here.delivery(1))
 producer = sender._connection
@@ -241,6 +252,54 @@ def test_changes_of_a_query_across_restarts(out, tmp_path):
     changes = out.read()
     assert [change["row"]["v"] for change in changes] == [2, 3, 4, 12, 13, 14]
     assert {change["query"] for change in changes} == {"big"}
+
+
+def rows_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, dict[str, Any]]:
+    """What a reader has that keeps the last record of each key, by the key's text."""
+    last = dict(records)
+    return {name.decode(): json.loads(value) for name, value in last.items() if value is not None}
+
+
+def test_a_topic_is_kept_equal_to_an_answer(broker, tmp_path):
+    """From CREATE SINK … KEY to the topic: over restarts, with rows that come, change and go."""
+    out = Out(broker, "compact")
+    given = ", ".join(f"{name} '{value}'" for name, value in out.options.items())
+    expected = [
+        {'{"k":"a"}': {"k": "a", "n": 2}, '{"k":"b"}': {"k": "b", "n": 1}},
+        {'{"k":"a"}': {"k": "a", "n": 1}},
+    ]
+    for life in range(2):
+        with open_local(tmp_path / "store") as pond:
+            if not life:
+                pond.execute(
+                    "CREATE STREAM s (at TIMESTAMP, k STRING) TIMESTAMP BY at;"
+                    "CREATE QUERY n AS SELECT k, count(*) AS n FROM s [RANGE 1 HOUR] GROUP BY k;"
+                    f"CREATE SINK t USING kafka ({given}) FROM QUERY n KEY (k);"
+                )
+                for key in "aab":
+                    pond.execute(f"INSERT INTO s VALUES ('2026-03-01 10:00:00', '{key}')")
+                pond.execute("HEARTBEAT s AT TIMESTAMP '2026-03-01 10:30:00'")
+            else:
+                pond.execute("INSERT INTO s VALUES ('2026-03-01 11:30:00', 'a')")
+                pond.execute("HEARTBEAT s AT TIMESTAMP '2026-03-01 11:40:00'")
+            _await(lambda life=life: rows_of(out.read_records()) == expected[life])
+    assert (b'{"k":"b"}', None) in out.read_records()
+
+
+def test_a_topic_with_rows_of_others_and_one_that_deletes(broker):
+    others = Out(broker, "compact")
+    make = pa.table({"k": ["a"], "v": [1]})
+    first = Delivery("3f2a9c.7.1", "s", "c", [], [], make)
+    sender = make_sender(others.options, ("k",))
+    sender.send(first)
+    sender.close()
+    again = make_sender({**others.options, "cursor_topic": f"{others.cursors}2"}, ("k",))
+    for options, said in ((None, "has not written"), (Out(broker).options, "cleanup.policy")):
+        refusing = again if options is None else make_sender(options, ("k",))
+        with pytest.raises(DeliveryError, match=said) as stopped:
+            refusing.send(first)
+        assert stopped.value.is_final
+        refusing.close()
 
 
 def _await(condition: Callable[[], bool]) -> None:

@@ -229,6 +229,7 @@ function Plan({ query }: { query: Query }) {
           {LEVELS.filter((one) => isAdmin.value || !["shared", "runtime"].includes(one)).map((one) => <option>{one}</option>)}
         </select>
         <span class="soft">{EXPLAINED[level]}</span>
+        {isAdmin.value && <a href={link("plan", "", { query: query.name })}>where it stands in the shared plan</a>}
       </div>
       {error ? <ProblemBox error={error} /> : <pre class="plan">{plan ?? "…"}</pre>}
     </section>

@@ -338,6 +338,38 @@ class Plan(Shape):
     plan: str
 
 
+class PlanNode(Shape):
+    """A stream, an entity (`id` is that of its control table), a join, or queries that read alike.
+
+    Nodes of one `group` may be shown as one. `queries`: names of queries it stands for, some of
+    many. `lit`: it serves the query that was asked for.
+    """
+
+    id: str
+    kind: Literal["stream", "module", "synopsis", "join", "derivation", "relation", "queries"]
+    label: str
+    group: str
+    figures: dict[str, Any]
+    queries: list[str]
+    lit: bool
+
+
+class PlanEdge(Shape):
+    """What goes from node to node; `elements` counts it since the stream began."""
+
+    source: str
+    target: str
+    elements: int | None
+
+
+class PlanGraph(Shape):
+    """The one shared plan; `form` is the version of this form."""
+
+    form: Literal[1]
+    nodes: list[PlanNode]
+    edges: list[PlanEdge]
+
+
 class QueryPlan(Plan):
     """The plan of a registered query."""
 

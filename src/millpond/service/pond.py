@@ -32,11 +32,12 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import given_rows, row_formats
+from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
-from millpond.service.queries.given_registration import Registration, parts
+from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.registration_request import RegistrationRequest
@@ -132,6 +133,20 @@ class Pond:
             register = partial(components.registrar.register, requests)
             definitions = components.inner_streams.make_for(register)
         return [Handle(self._components, self._explainer, d) for d in definitions]
+
+    def register_table(self, cql: str, rows: Any, **options: Any) -> list[Handle]:
+        """Register one text with parameters (`$most`) once for each row of a table, in one epoch.
+
+        Args:
+            cql: The text.
+            rows: Dictionaries, or a table of pyarrow, pandas or polars: the values of the
+                parameters by name, and in the column `name` the names of the queries.
+            options: The options of every query.
+
+        Raises:
+            MillpondError: DATA-501, it is no table; otherwise as `register_many`.
+        """
+        return self.register_many(fill_table(cql, table_of_parameters(rows), options))
 
     def function(
         self,
@@ -301,6 +316,11 @@ class Pond:
     def shared_plan(self) -> str:
         """Explain what all queries share: streams, the modules elements visit, and kept state."""
         return self._explainer.explain_shared()
+
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
+        """Draw what all queries share as a graph; the part that serves a query is lit."""
+        chosen = None if query is None else self.query(query).definition
+        return self._explainer.draw_shared(chosen)
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.state.check_and_repair.check import check_store
+from millpond.state.fail_points import FAIL_POINTS
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -289,16 +290,21 @@ pond.reset_clock("s", TO)
 """
 
 
-@pytest.mark.slow
+#: A reset pushes nothing, migrates nothing and delivers nothing; a journal this short has no
+#: snapshot, and files that are replaced are collected later.
+ELSEWHERE = ("inbox.", "migration.", "sink.", "epoch.before_collect", "epoch.after_collect")
+POINTS = [n for n in FAIL_POINTS if not n.startswith(ELSEWHERE) and "snapshot" not in n]
+
+
 @pytest.mark.parametrize(
     "point",
     [
-        "epoch.before_write",
-        "journal.before_write",
-        "journal.before_sync",
-        "journal.after_sync",
-        "epoch.after_commit",
-        "epoch.after_publish",
+        pytest.param(
+            f"{name}:{hit}",
+            marks=[] if (name, hit) == ("file.after_rename", 1) else pytest.mark.slow,
+        )
+        for hit in (1, 3)
+        for name in POINTS
     ],
 )
 def test_killed_on_the_way_it_is_done_or_not(
@@ -308,8 +314,11 @@ def test_killed_on_the_way_it_is_done_or_not(
     died = subprocess.run(
         [sys.executable, "-c", code], timeout=300, env=os.environ, capture_output=True, check=False
     )
+    if died.returncode == 0 and not point.endswith(":1"):
+        pytest.skip("a reset comes by here less often")
     assert died.returncode == -signal.SIGKILL, died.stderr.decode()
     with stores("k") as pond:
+        assert pond.status()["problems"] == []
         if pond.status()["streams"][0]["rejected"] < 3:
             pond.reset_clock("s", TO)
         go_on(pond)

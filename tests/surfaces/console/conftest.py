@@ -11,6 +11,7 @@ import pytest
 from millpond.service.pond import Pond
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "over_http"))
 
 from browser import Browser, Missing, find_programs
 from served import Served, serve

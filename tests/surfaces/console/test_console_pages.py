@@ -10,6 +10,10 @@ from millpond.service.pond import Pond
 QUERY = "CREATE QUERY late WITH (owner = 'ann', tags = 'demo') AS\
  SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 0"
 
+#: Whether anything stands on the canvas of the plan.
+DRAWN = """const canvas = document.querySelector(".plan-canvas");
+return canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data.some(v => v)"""
+
 
 def test_write(page, pond: Pond) -> None:
     there = page()
@@ -84,13 +88,27 @@ def test_system(page, pond: Pond) -> None:
     assert there.complaints() == []
 
 
+def test_plan(page, pond: Pond) -> None:
+    pond.execute(QUERY)
+    there = page("#/plan?query=late")
+    # The worker has laid the graph out, and it is drawn.
+    there.find(".plan-canvas[data-laid]:not([data-laid=''])")
+    there.sees("nodes", "main")
+    there.wait(lambda: there.run(DRAWN), "nothing is drawn")
+    there.find("main details summary").click()
+    there.press("queries: late")
+    there.sees("standing queries that read the same", "#chosen")
+    assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")
+    assert there.complaints() == []
+
+
 @pytest.mark.parametrize("width", [390, 1280, 2560])
 def test_no_page_is_wider_than_the_screen(page, pond: Pond, width: int) -> None:
     pond.execute(QUERY)
     there = page()
     try:
         there.resize(width, 800)
-        for path in ("#/write", "#/queries", "#/query/late?view=chart", "#/system"):
+        for path in ("#/write", "#/queries", "#/query/late?view=chart", "#/plan", "#/system"):
             there.run("location.hash = arguments[0]", path)
             there.sees("running", "#state")
             there.find("main .panel")

@@ -61,6 +61,12 @@ def test_a_day_of_the_asynchronous_client(pond):
         assert events[-1].kind == "mark"
         assert await mp.ready is True
         assert [q.name for q in await mp.queries()] == ["late"]
+        table = [{"name": "over", "least": 60}]
+        (over,) = await mp.register_table(
+            "SELECT carrier FROM flights WHERE delay > $least", table, tags=["t"]
+        )
+        assert (await over.describe())["cql"] == "SELECT carrier FROM flights WHERE delay > 60"
+        await over.unregister()
         with pytest.raises(MillpondError, match="CQL-216"):
             await mp.ask("DROP QUERY late")
         assert [q.name for q in pond.queries()] == ["late"]

@@ -10,6 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from millpond.api import encode
+from millpond.api.client import connect
 
 LATE = "SELECT carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY delay"
 
@@ -346,3 +347,35 @@ def test_an_answer_as_a_parquet_file(http):
     odd = {"text": "SELECT INTERVAL '1 month' AS i FROM flights LIMIT 1"}
     refused = http.post("/v1/statements", json=odd, headers=headers)
     assert (refused.status_code, refused.json()["error"]["code"]) == (406, "SERVE-709")
+
+
+def test_a_text_with_a_table_of_parameters(http, pond):
+    cql = "SELECT * FROM flights WHERE delay > $least AND carrier <> $not"
+    csv = "name,least,not\nx1,60,B6\nx2,5.5,it's\n"
+    body = {"cql": cql, "table": {"csv": csv}, "options": {"tags": ["fares"]}}
+    made = http.post("/v1/queries", json=body)
+    assert made.status_code == 201
+    assert [(q["name"], q["options"]) for q in made.json()] == [
+        ("x1", {"tags": "fares"}),
+        ("x2", {"tags": "fares"}),
+    ]
+    assert [q.text for q in pond.queries()] == [
+        "SELECT * FROM flights WHERE delay > 60.0 AND carrier <> 'B6'",
+        "SELECT * FROM flights WHERE delay > 5.5 AND carrier <> 'it''s'",
+    ]
+    rows = [{"least": 1, "not": "AA"}, {"least": 2, "not": None}]
+    local = pond.register_table(cql, rows, tags=["fares"])
+    remote = connect("http://127.0.0.1", http=http).register_table(cql, rows, tags=["fares"])
+    assert [h.definition.text for h in local] == [pond.query(h.id).definition.text for h in remote]
+    # All of them, or none.
+    bad = {**body, "table": {"csv": "name,least,not\ny1,1,a\nx2,1,a\n"}}
+    error_of(http.post("/v1/queries", json=bad), 409, "CQL-208")
+    for table, code in (
+        ({}, "SERVE-703"),
+        ({"csv": "a\n1\n", "arrow": ""}, "SERVE-703"),
+        ({"csv": "least\n1\n"}, "CQL-102"),
+        ({"csv": "least,not\nx\n"}, "DATA-501"),
+        ({"arrow": "AAAA"}, "DATA-501"),
+    ):
+        error_of(http.post("/v1/queries", json={"cql": cql, "table": table}), 400, code)
+    assert len(pond.queries()) == 6

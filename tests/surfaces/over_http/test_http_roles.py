@@ -121,6 +121,7 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/queries/{query}/plan": ({}, QUERY, "reader"),
     "GET /v1/queries/{query}/changes": ({}, QUERY, "reader"),
     "GET /v1/plan": ({"params": {"query": "SELECT ts FROM @"}}, STREAM, "reader"),
+    "GET /v1/plan/graph": ({}, NONE, "admin"),
     "GET /v1/changes": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "POST /v1/tickets": ({"json": {"queries": ["@"]}}, QUERY, "reader"),
     "GET /v1/streams": ({}, NONE, "reader"),
@@ -221,6 +222,7 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         "CREATE QUERY made AS SELECT * FROM flights",
         [
             "CREATE QUERY made AS SELECT * FROM payroll",
+            "CREATE OR REPLACE QUERY of_alice AS SELECT who FROM payroll",
             "CREATE QUERY made AS SELECT ts FROM flights"
             " WHERE carrier IN (SELECT who FROM salaries)",
             "CREATE QUERY made AS WITH x AS (SELECT * FROM payroll) SELECT * FROM x",
@@ -278,12 +280,20 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
             " WITH PREFERENCE DESC SUMMARY(by_amount).ESTIMATE.COUNT(number) BUDGET '5 probes'",
         ],
     ),
-    "Invoke": ("INVOKE of_alice", ["INVOKE of_bob", "INVOKE of_nobody", "INVOKE beyond"]),
-    "Fetch": ("FETCH of_alice", ["FETCH of_bob", "FETCH raises", "FETCH beyond"]),
+    "Invoke": (
+        "INVOKE of_alice",
+        ["INVOKE of_bob", "INVOKE of_nobody", "INVOKE beyond", "INVOKE of_bob BUDGET '5 probes'"],
+    ),
+    "Fetch": (
+        "FETCH of_alice",
+        ["FETCH of_bob", "FETCH of_bob AFTER 'oldest'", "FETCH raises", "FETCH beyond"],
+    ),
     "Explain": (
         "EXPLAIN of_alice",
         [
             "EXPLAIN of_bob",
+            "EXPLAIN APPROXIMATION of_bob",
+            "EXPLAIN APPROXIMATION SELECT who FROM payroll",
             "EXPLAIN raises",
             "EXPLAIN SELECT * FROM payroll",
             "EXPLAIN paid",
@@ -464,3 +474,17 @@ def test_where_a_stream_comes_from_is_the_admins(
     for path in ("/v1/relations", "/v1/streams", "/v1/status"):
         assert "secret_place" not in callers["reader"].get(path).text
     assert "secret_place" in callers["admin"].get("/v1/relations").text
+
+
+def test_what_another_owner_has_made_is_not_replaced(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    before = pond.query("of_bob").describe()["cql"]
+    for opening in ("CREATE OR REPLACE QUERY", "CREATE QUERY IF NOT EXISTS"):
+        text = f"{opening} of_bob AS SELECT carrier FROM flights"
+        answer = callers["writer"].post("/v1/statements", json={"text": text})
+        assert (answer.status_code, _error(answer)[0]) == (409, "CQL-208")
+    for text in ("DROP QUERY of_alice CASCADE", "DROP STREAM flights CASCADE"):
+        answer = callers["writer"].post("/v1/statements", json={"text": text})
+        assert (answer.status_code, _error(answer)[0]) == (403, "SERVE-713")
+    assert pond.query("of_bob").describe()["cql"] == before

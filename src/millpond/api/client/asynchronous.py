@@ -211,6 +211,11 @@ class AsyncRemotePond:
         made = await self._connection.run(pond_calls.register_many(queries))
         return [AsyncRemoteHandle(self._connection, *one) for one in made]
 
+    async def register_table(self, cql: str, rows: Any, **options: Any) -> list[AsyncRemoteHandle]:
+        """Registers one text with parameters once for each row of a table."""
+        made = await self._connection.run(pond_calls.register_table(cql, rows, options))
+        return [AsyncRemoteHandle(self._connection, *one) for one in made]
+
     async def query(self, name_or_id: str | int) -> AsyncRemoteHandle:
         """The handle of a registered query."""
         found = await self._connection.run(pond_calls.query(name_or_id))
@@ -248,6 +253,7 @@ class AsyncRemoteHandle(_AsyncRemoteFollowable):
         return f"<AsyncRemoteHandle {self.id} {self.name!r}>"
 
     invoke = _of_handle(handle_calls.invoke)
+    series = _of_handle(handle_calls.series)
     describe = _of_handle(handle_calls.describe)
     plan = _of_handle(handle_calls.plan)
     unregister = _of_handle(handle_calls.unregister)

@@ -206,6 +206,11 @@ class RemotePond:
         made = self._connection.run(pond_calls.register_many(queries))
         return [RemoteHandle(self._connection, *one) for one in made]
 
+    def register_table(self, cql: str, rows: Any, **options: Any) -> list[RemoteHandle]:
+        """Registers one text with parameters once for each row of a table."""
+        made = self._connection.run(pond_calls.register_table(cql, rows, options))
+        return [RemoteHandle(self._connection, *one) for one in made]
+
     def query(self, name_or_id: str | int) -> RemoteHandle:
         """The handle of a registered query."""
         return RemoteHandle(self._connection, *self._connection.run(pond_calls.query(name_or_id)))
@@ -242,6 +247,7 @@ class RemoteHandle(_RemoteFollowable):
         return f"<RemoteHandle {self.id} {self.name!r}>"
 
     invoke = _of_handle(handle_calls.invoke)
+    series = _of_handle(handle_calls.series)
     describe = _of_handle(handle_calls.describe)
     plan = _of_handle(handle_calls.plan)
     unregister = _of_handle(handle_calls.unregister)

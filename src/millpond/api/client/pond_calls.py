@@ -8,6 +8,7 @@ here, so it counts once. No other call that changes anything is made twice.
 
 from __future__ import annotations
 
+import base64
 import math
 import time
 import uuid
@@ -34,7 +35,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import Time, to_instant
 from millpond.service.ingest.given_rows import RowFormat, from_rows, unknown_format_error
 from millpond.service.json_values import instant_text
-from millpond.service.queries.given_registration import Registration, parts
+from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
@@ -88,6 +89,14 @@ def register_many(queries: Sequence[Registration]) -> Steps[list[IdAndName]]:
     """Registers queries all together or not at all."""
     body = [_registration(*parts(query)) for query in queries]
     return [_read_name(item) for item in (yield from send("POST", "/v1/queries", body)).json()]
+
+
+def register_table(cql: str, rows: Any, options: Mapping[str, Any]) -> Steps[list[IdAndName]]:
+    """Registers one text with parameters once for each row of a table."""
+    sent = base64.b64encode(encode.table_arrow(table_of_parameters(rows))).decode()
+    body = {"cql": cql, "table": {"arrow": sent}, "options": in_json(options)}
+    response = yield from send("POST", "/v1/queries", body, text=cql)
+    return [_read_name(item) for item in response.json()]
 
 
 def query(name_or_id: str | int) -> Steps[IdAndName]:

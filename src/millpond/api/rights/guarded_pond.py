@@ -241,6 +241,10 @@ class GuardedPond:
         self._rights().check_level(Level.SHARED)
         return self._pond.shared_plan()
 
+    def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
+        self._rights().check_level(Level.SHARED)
+        return self._pond.plan_graph(query)
+
     # -- rows ----------------------------------------------------------------------------------
 
     def ingest(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from millpond.api import decode, encode, shapes
@@ -27,6 +29,8 @@ from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
 from millpond.service import json_values
+from millpond.service.ingest.parameter_table import fill_table, place_in, read_parameters
+from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.options import check_options
 from millpond.service.queries.query_selection import QuerySelection
 
@@ -52,6 +56,30 @@ class RegistrationBody(BaseModel):
     def settings(self) -> dict[str, Any]:
         """The options, and the values of the text's parameters."""
         return {**self.options, "params": self.params} if self.params else dict(self.options)
+
+
+class ParameterTable(BaseModel):
+    """Values of parameters, one query a row: CSV with a header, or an Arrow IPC stream in base64.
+
+    The column `name` has the queries' names. `types` has the SQL types of columns of CSV; without
+    one, a column of numbers, booleans, dates or times is taken as such.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    csv: str | None = None
+    arrow: Base64Bytes | None = None
+    types: dict[str, str] = Field(default_factory=dict)
+
+
+class TableRegistrationBody(BaseModel):
+    """One text with a table of its parameters: a query for each row."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cql: str
+    table: ParameterTable
+    options: QueryOptions = Field(default_factory=dict)
 
 
 #: A list of queries; reading it ends at the first that is wrong, since each error takes memory.
@@ -114,24 +142,26 @@ def router(pond: ServedPond) -> APIRouter:
         )
         | describe_errors(*BODY, *BINDS, *WRITES),
     )
-    def register(body: RegistrationBody | Registrations) -> Response:
-        """Registers one query, or a list of queries.
+    def register(
+        body: RegistrationBody | TableRegistrationBody | Registrations,
+    ) -> Response:
+        """Registers one query, a list of queries, or one text with a table of parameters.
 
         `params` are the values of the parameters in the text: `$most` stands for `params["most"]`,
-        as one constant of its type.
+        as one constant of its type. With `table` instead, each row has the values of one query,
+        by columns, and in the column `name` its name.
 
-        All queries of a list are registered, or none of them. If a query has an error, the error's
-        `detail` begins with the query's position in the list, counting from 0.
+        All queries of a list or table are registered, or none of them. If a query has an error, the
+        error's `detail` begins with the query's position in the list, counting from 0.
         """
+        if isinstance(body, TableRegistrationBody):
+            _check_options(body.options)
+            filled = fill_table(body.cql, _read_table(body.table), body.options)
+            return _register_many(pond, filled)
         if isinstance(body, list):
             for index, item in enumerate(body):
-                _check_options(item.options, _place_in(index, len(body)))
-            registrations = [(item.cql, item.name, item.settings) for item in body]
-            try:
-                handles = pond.register_many(registrations)
-            except MillpondError as error:
-                raise _add_index(error, body) from error
-            return _json([_handle(handle) for handle in handles], 201)
+                _check_options(item.options, place_in(index, len(body)))
+            return _register_many(pond, [(item.cql, item.name, item.settings) for item in body])
         _check_options(body.options)
         handle = pond.register(body.cql, body.name, **body.settings)
         response = _json(_handle(handle), 201)
@@ -285,11 +315,44 @@ def router(pond: ServedPond) -> APIRouter:
             return _json({"level": Level.SHARED, "plan": pond.shared_plan()})
         return _json({"level": level, "plan": pond.explain(query, level)})
 
+    @routes.get(
+        "/v1/plan/graph",
+        response_class=Response,
+        responses=describe_answer(shapes.PlanGraph) | describe_errors(404),
+    )
+    def plan_graph(
+        query: Annotated[
+            str | Absent, Query(description="A registered query's name or id, to be lit.")
+        ] = None,
+    ) -> Response:
+        """Returns what all registered queries share as a graph: streams, what their elements pass,
+        and the queries behind it. The part that serves one query can be lit.
+        """
+        return _json(json_values.to_json_value(pond.plan_graph(query)))
+
     return routes
 
 
 def _json(body: Any, status: int = 200) -> Response:
     return Response(json_values.dumps(body), status, media_type=encode.JSON)
+
+
+def _read_table(table: ParameterTable) -> pa.Table:
+    """Read the table of parameters. Raises SERVE-703 unless it is in one form."""
+    if (table.csv is None) == (table.arrow is None):
+        raise MillpondError(
+            "SERVE-703", "a table of parameters has one form", hint='Give either "csv" or "arrow".'
+        )
+    return read_parameters(table.csv, table.arrow, table.types)
+
+
+def _register_many(pond: ServedPond, queries: Sequence[Registration]) -> Response:
+    """Register queries all together, and answer with their handles."""
+    try:
+        handles = pond.register_many(queries)
+    except MillpondError as error:
+        raise _add_index(error, [parts(query)[0] for query in queries]) from error
+    return _json([_handle(handle) for handle in handles], 201)
 
 
 def _handle(handle: QueryHandle) -> dict[str, Any]:
@@ -326,16 +389,12 @@ def _check_options(options: dict[str, Any], place: str | None = None) -> None:
         raise
 
 
-def _add_index(error: MillpondError, body: list[RegistrationBody]) -> MillpondError:
+def _add_index(error: MillpondError, texts: Sequence[str]) -> MillpondError:
     """Add the position of the query to the error of a list."""
     if (error.detail or "").startswith("Query "):
         return error
-    for index, item in enumerate(body):
-        if item.cql == error.text:
-            error.detail = f"{_place_in(index, len(body))} {error.detail or ''}".strip()
+    for index, text in enumerate(texts):
+        if text == error.text:
+            error.detail = f"{place_in(index, len(texts))} {error.detail or ''}".strip()
             break
     return error
-
-
-def _place_in(index: int, length: int) -> str:
-    return f"Query {index} of {length} (counting from 0)."

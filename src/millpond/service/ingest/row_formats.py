@@ -39,7 +39,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
         case "ndjson":
             return _read_ndjson(data, schema)
         case "csv":
-            _check_width(data, lines)
+            check_width(data, lines)
             return _read_csv(data, schema)
         case "arrow":
             try:
@@ -67,7 +67,7 @@ def _check_count(rows: int, columns: int) -> None:
         )
 
 
-def _check_width(data: bytes, lines: int) -> None:
+def check_width(data: bytes, lines: int) -> None:
     """Refuse CSV whose first line names too many columns; all of them would be read.
 
     Raises:

@@ -34,6 +34,7 @@ from millpond.service.observe.explain_aggregates import describe_totals
 from millpond.service.observe.explain_approximation import describe_approximation
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
+from millpond.service.observe.plan_graph import PlanGraph
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
@@ -250,6 +251,10 @@ class Explainer:
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
         lines += map(explain_together, self._plans_by_sharing_key().values())
         return "\n".join(lines)
+
+    def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
+        """The same as a graph, in which the part that serves a query is lit."""
+        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"

@@ -32,8 +32,9 @@ OWN = {
     "kafka": ("bootstrap", "topic", "cursor_topic", "config"),
     "postgres": (*SERVER_OPTIONS, "table", "cursor_table"),
 }
-#: The formats whose receivers keep an answer, and find its rows by a key.
-KEYED = ("postgres",)
+#: The formats whose receivers keep an answer and find its rows by a key; and whether each does so
+#: always, or only where a key is given.
+KEYED = {"postgres": True, "kafka": False}
 
 
 def default_options() -> dict[str, Any]:
@@ -150,6 +151,8 @@ def check_key(statement: CreateSink, bound: BoundQuery | None) -> tuple[str, ...
             detail="Such a sink delivers changes, and keeps no rows that have to be found again.",
             hint="Remove KEY (...).",
         )
+    if not statement.key and not KEYED[statement.format]:
+        return ()
     if not statement.key:
         raise statement.error(
             "CQL-214",

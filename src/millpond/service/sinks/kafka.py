@@ -11,14 +11,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from millpond.catalog.sink_def import SinkDef
 from millpond.runtime.kafka.options import read_config
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.secrets_file import hide_secrets
 from millpond.service.json_values import dumps
 from millpond.service.sinks.cursor_sender import CursorSender, Delivered
+from millpond.service.sinks.kafka_upserts import Record, Upserts
 from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.service.sinks.webhook import write_changes
 
@@ -37,16 +39,18 @@ class KafkaSender(CursorSender):
 
     receivers, receiver = "Kafka", "topic"
 
-    def __init__(self, options: Mapping[str, Any], hosts: Sequence[str] | None) -> None:
+    def __init__(self, sink: SinkDef, options: Mapping[str, Any]) -> None:
         """Prepare; nothing is connected to yet.
 
         Args:
-            options: The sink's options.
-            hosts: What may be connected to. A client that has to be confined has no Kafka sinks,
-                because brokers name the hosts of others.
+            sink: The sink. One of a client, who has to be confined, is refused: brokers name the
+                hosts of others. With a key the topic is kept equal to the query's answer.
+            options: Its options, given or not.
         """
-        super().__init__(is_confined=hosts is not None)
+        super().__init__(is_confined=sink.hosts is not None)
         self._kafka: Any = None
+        self._key = sink.key
+        self._upserts: Upserts | None = None
         self._options = options
         self._cursors = str(options.get("cursor_topic", CURSOR_TOPIC))
 
@@ -75,9 +79,13 @@ class KafkaSender(CursorSender):
             logger=log,
         )
         producer.init_transactions(_SECONDS)
-        last = self._read_cursor(identity)
+        kept = [value for key, value in self._read_topic(self._cursors) if key == identity.encode()]
+        if self._key:
+            topic = self._options["topic"]
+            self._check_compacted(topic)
+            self._upserts = Upserts(self._key, topic, self._read_topic(topic))
         self._connection = producer
-        return last
+        return _read_delivered(kept[-1]) if kept else Delivered()
 
     def _make_cursor_topic(self) -> None:
         kafka = self._kafka
@@ -93,21 +101,43 @@ class KafkaSender(CursorSender):
                 if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
 
-    def _read_cursor(self, identity: str) -> Delivered:
-        """Read the cursors' topic to the end it has now; return the sink's last delivery.
+    def _check_compacted(self, topic: str) -> None:
+        """Refuse to keep an answer in a topic that deletes records that are old.
+
+        Raises:
+            DeliveryError: final.
+        """
+        kafka = self._kafka
+        admin = kafka.admin.AdminClient(self._settings(), logger=log)
+        place = kafka.admin.ConfigResource(kafka.admin.ResourceType.TOPIC, topic)
+        (asked,) = admin.describe_configs([place], request_timeout=_SECONDS).values()
+        policy = asked.result(_SECONDS + 5)["cleanup.policy"].value
+        if policy != "compact":
+            raise DeliveryError(
+                f'the topic "{topic}" has cleanup.policy={policy}, so rows that stay as they are '
+                "would be deleted; set it to compact",
+                is_final=True,
+            )
+
+    def _read_topic(self, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
+        """Read the committed records of a topic, up to the end it has now: key and value of each.
 
         An open transaction of another sink hides what is committed behind it. So the end is that of
         all records, and the reader waits until it may read up to there.
         """
         kafka = self._kafka
-        place = kafka.TopicPartition(self._cursors, 0)
         admin = kafka.admin.AdminClient(self._settings(), logger=log)
-        (asked,) = admin.list_offsets(
-            {place: kafka.admin.OffsetSpec.latest()},
+        known = admin.list_topics(topic, timeout=_SECONDS).topics[topic]
+        if known.error is not None:
+            raise kafka.KafkaException(known.error)
+        places = [kafka.TopicPartition(topic, number) for number in known.partitions]
+        asked = admin.list_offsets(
+            {place: kafka.admin.OffsetSpec.latest() for place in places},
             isolation_level=kafka.IsolationLevel.READ_UNCOMMITTED,
             request_timeout=_SECONDS,
-        ).values()
-        end = asked.result(_SECONDS + 5).offset
+        )
+        left = {place.partition: end.result(_SECONDS + 5).offset for place, end in asked.items()}
+        left = {number: end for number, end in left.items() if end}
         consumer = kafka.Consumer(
             {
                 **self._settings(),
@@ -119,29 +149,29 @@ class KafkaSender(CursorSender):
             },
             logger=log,
         )
-        found = Delivered()
         try:
-            place.offset = kafka.OFFSET_BEGINNING
-            consumer.assign([place])
-            deadline, at = time.monotonic() + _PATIENCE, 0
-            while at < end:
+            consumer.assign([kafka.TopicPartition(topic, n, kafka.OFFSET_BEGINNING) for n in left])
+            deadline = time.monotonic() + _PATIENCE
+            while left:
                 self._stop_if_interrupted()
                 if time.monotonic() > deadline:
-                    raise DeliveryError("the end of the cursors' topic cannot be read yet")
+                    raise DeliveryError(f'the end of the topic "{topic}" cannot be read yet')
                 for message in consumer.consume(1_000, timeout=_LOOK_SECONDS):
-                    if message.error() is not None:
-                        if message.error().code() != kafka.KafkaError._PARTITION_EOF:
-                            raise kafka.KafkaException(message.error())
-                        at = max(at, message.offset())
-                        continue
-                    at = message.offset() + 1
-                    if message.key() == identity.encode():
-                        found = _read_delivered(message.value())
+                    at = message.offset()
+                    if message.error() is None:
+                        deadline = time.monotonic() + _PATIENCE
+                        yield message.key(), message.value()
+                        at += 1
+                    elif message.error().code() != kafka.KafkaError._PARTITION_EOF:
+                        raise kafka.KafkaException(message.error())
+                    if at >= left.get(message.partition(), at + 1):
+                        del left[message.partition()]
         finally:
             consumer.close()
-        return found
 
     def _say_cursor_gone(self, identity: str, delivery: Delivery) -> str | None:
+        if delivery.answer is not None and not self._upserts:
+            return None  # the whole answer goes into an empty topic
         return (
             f'the cursor of {identity} is gone from topic "{self._cursors}"; what was '
             "delivered before may come again, so somebody has to decide: DROP and CREATE "
@@ -156,10 +186,10 @@ class KafkaSender(CursorSender):
             if error is not None:
                 failed.append(error)
 
+        records = self._write(delivery)
         producer.begin_transaction()
-        for change in write_changes(delivery.changes):
-            key = str(change["query"]).encode()
-            self._produce(topic, key, dumps(change), note)
+        for key, value in records:
+            self._produce(topic, key, value, note)
         written = json.dumps({"delivery": number, "cursor": delivery.cursor}).encode()
         self._produce(self._cursors, identity.encode(), written, note)
         while producer.flush(_LOOK_SECONDS):
@@ -170,8 +200,17 @@ class KafkaSender(CursorSender):
             raise self._kafka.KafkaException(failed[0])
         self._stop_if_interrupted()
         producer.commit_transaction(_SECONDS)
+        if self._upserts is not None:
+            self._upserts.settle()
 
-    def _produce(self, topic: str, key: bytes, value: bytes, note: Any) -> None:
+    def _write(self, delivery: Delivery) -> Sequence[Record]:
+        """Return the records of a delivery: its changes, or what they make of the answer's rows."""
+        if self._upserts is not None:
+            return self._upserts.write(delivery, is_first=not self._last.number)
+        changes = write_changes(delivery.changes)
+        return [(str(change["query"]).encode(), dumps(change)) for change in changes]
+
+    def _produce(self, topic: str, key: bytes, value: bytes | None, note: Any) -> None:
         while True:
             try:
                 self._connection.produce(topic, value, key, on_delivery=note)
@@ -194,6 +233,7 @@ class KafkaSender(CursorSender):
         return DeliveryError(hide_secrets(given.str() if hasattr(given, "str") else str(error)))
 
     def _disconnect(self, connection: Any) -> None:
+        self._upserts = None
         connection.purge()  # the next producer ends what this one had begun
 
 

@@ -6,7 +6,7 @@ any instant: where they do, the sink cannot say which of them it is to keep, and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,13 @@ from millpond.service.sinks.sender import DeliveryError
 
 #: The values of a row, by its columns' order.
 Row = tuple[Any, ...]
+#: Makes of a table the values of each column.
+ToColumns = Callable[[pa.Table], list[list[Any]]]
+
+
+def python_columns(table: pa.Table) -> list[list[Any]]:
+    """The values of each column as Python's."""
+    return [python_values(column) for column in table.columns]
 
 
 @dataclass
@@ -40,7 +47,9 @@ class KeyedChanges:
     fresh: dict[Row, Row] = field(default_factory=dict)
 
 
-def fold_changes(events: Iterable[FeedEvent], key: Sequence[str]) -> KeyedChanges:
+def fold_changes(
+    events: Iterable[FeedEvent], key: Sequence[str], to_columns: ToColumns = python_columns
+) -> KeyedChanges:
     """Fold changes of one query, in order and of whole instants, into what is left to do.
 
     Raises:
@@ -53,7 +62,7 @@ def fold_changes(events: Iterable[FeedEvent], key: Sequence[str]) -> KeyedChange
         assert changes is not None
         page = rows.get(id(changes))
         if page is None:
-            page = rows[id(changes)] = changes.rows()
+            page = rows[id(changes)] = list(zip(*to_columns(changes.table), strict=True))
         found = found or KeyedChanges(changes.columns)
         _, at, sign, *values = page[event.index]
         row = tuple(values)
@@ -73,15 +82,16 @@ def fold_changes(events: Iterable[FeedEvent], key: Sequence[str]) -> KeyedChange
     return found or KeyedChanges(())
 
 
-def fold_answer(answer: pa.Table, key: Sequence[str]) -> KeyedChanges:
+def fold_answer(
+    answer: pa.Table, key: Sequence[str], to_columns: ToColumns = python_columns
+) -> KeyedChanges:
     """Fold an answer into its rows by their keys, none of which is there yet.
 
     Raises:
         DeliveryError: as `fold_changes`.
     """
     found = KeyedChanges(answer.column_names)
-    columns = [python_values(column) for column in answer.columns]
-    for row in zip(*columns, strict=True):
+    for row in zip(*to_columns(answer), strict=True):
         named = key_of(dict(zip(found.columns, row, strict=True)), key)
         folded = tuple(map(_fold, named))
         if folded in found.put:

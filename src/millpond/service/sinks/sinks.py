@@ -49,7 +49,7 @@ _END_SECONDS = 5.0
 #: What makes the sender of a sink: by the formats there are, from it and all its options.
 SENDERS: dict[str, Callable[[SinkDef, Mapping[str, Any]], Sender]] = {
     "http": lambda sink, options: Webhook(options, sink.hosts),
-    "kafka": lambda sink, options: KafkaSender(options, sink.hosts),
+    "kafka": KafkaSender,
     "postgres": PostgresSender,
 }
 

@@ -157,7 +157,9 @@ def _copy_files(store: Path, database: Path, done: Repair) -> None:
             for place in (visible_path, hidden_path):
                 _copy(place(store / "inbox", number), visible_path(done.to / "inbox", number))
     if (store / "checkpoints").is_dir():
-        shutil.copytree(store / "checkpoints", done.to / "checkpoints")
+        # Spark's scratch files are of the process that died; sockets cannot be copied either.
+        left_out = shutil.ignore_patterns(".scratch-*")
+        shutil.copytree(store / "checkpoints", done.to / "checkpoints", ignore=left_out)
     for part in check_files(done.to, database):
         done.lost += _lost_of(part)
 

@@ -13,6 +13,7 @@ from millpond.service.sinks.sinks import SENDERS
 from millpond.testing.local_runtime import open_local
 
 TO = "USING postgres (host 'h', database 'd', user 'u', table 't')"
+KAFKA = "USING kafka (bootstrap '127.0.0.1:1', topic 't', active FALSE)"
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,8 @@ TO = "USING postgres (host 'h', database 'd', user 'u', table 't')"
         (f"{TO} FROM QUERY i KEY (k)", "CQL-214", "one query"),
         (f"{TO} FROM QUERIES TAGGED x KEY (k)", "CQL-214", "one query"),
         (f"{TO.replace(')', ', topic 1)')} FROM QUERY q KEY (k)", "CQL-214", "topic"),
+        (f"{KAFKA} FROM QUERY q KEY (z)", "CQL-202", '"z"'),
+        (f"{KAFKA} FROM QUERY i KEY (k)", "CQL-214", "one query"),
         (
             "USING http (url 'http://h', key_env 'HOOK_KEY') FROM QUERY q KEY (k)",
             "CQL-214",
@@ -63,7 +66,7 @@ def test_a_kafka_sink_logs_in_by_a_secret(tmp_path, monkeypatch) -> None:
         pond.execute(f"CREATE SINK k {to.format('kafka')}")
         sink = pond._components.sinks.find("k")
         assert sink.options["config"] == "secret('kafka')"
-        sender = KafkaSender(sink.options, None)
+        sender = KafkaSender(sink, sink.options)
         assert sender._settings()["sasl.password"] == "magpie-in-rain"
     stored = b"".join(p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file())
     assert b"magpie" not in stored
@@ -71,5 +74,5 @@ def test_a_kafka_sink_logs_in_by_a_secret(tmp_path, monkeypatch) -> None:
 
 def test_every_format_has_its_options() -> None:
     assert OWN.keys() == SENDERS.keys()
-    assert set(KEYED) <= SENDERS.keys()
+    assert KEYED.keys() <= SENDERS.keys()
     assert default_options()["port"] == 5432

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from millpond.catalog.sink_def import SinkDef
 from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.sender import Delivery, DeliveryError
 
 OPTIONS = {"bootstrap": "127.0.0.1:1", "topic": "t"}
+SINK = SinkDef(7, "s", "kafka", OPTIONS)
 
 
 def test_a_client_has_no_sinks_to_kafka():
     pytest.importorskip("confluent_kafka")
-    confined = KafkaSender(OPTIONS, ("h",))
+    confined = KafkaSender(replace(SINK, hosts=("h",)), OPTIONS)
     with pytest.raises(DeliveryError, match="clients may not") as stopped:
         confined.send(Delivery("3f2a9c.7.1", "s", "c", [], []))
     assert stopped.value.is_final
@@ -27,7 +31,7 @@ def test_a_producer_that_was_fenced_is_told_from_any_other_trouble():
         (client.KafkaError._TIMED_OUT, False),
         (client.KafkaError.TOPIC_AUTHORIZATION_FAILED, False),
     ):
-        sender = KafkaSender(OPTIONS, None)
+        sender = KafkaSender(SINK, OPTIONS)
         sender._load_client()
         explained = sender._explain(client.KafkaException(client.KafkaError(code)))
         assert explained is not None

@@ -1,0 +1,86 @@
+"""Tables of parameters: read by their types, and one query a row."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.service.ingest.parameter_table import fill_table, read_parameters
+from millpond.service.queries.given_registration import table_of_parameters
+
+TEXT = "SELECT * FROM s WHERE k = $k AND v < $v"
+
+
+def test_each_row_is_a_query_with_its_name_and_the_options() -> None:
+    table = pa.table({"name": ["a", None], "k": ["it's", "x' OR TRUE --"], "v": [1, -2]})
+    assert fill_table(TEXT, table, {"weight": 2}) == [
+        ("SELECT * FROM s WHERE k = 'it''s' AND v < 1", "a", {"weight": 2}),
+        ("SELECT * FROM s WHERE k = 'x'' OR TRUE --' AND v < (-2)", None, {"weight": 2}),
+    ]
+    assert fill_table(TEXT, table.slice(0, 0), {}) == []
+
+
+def test_an_error_says_which_row_it_is_of() -> None:
+    table = pa.table({"k": ["a", "b"], "v": [1.0, float("nan")]})
+    with pytest.raises(MillpondError, match="CQL-103") as caught:
+        fill_table(TEXT, table, {})
+    assert (caught.value.detail or "").startswith("Query 1 of 2 (counting from 0).")
+    with pytest.raises(MillpondError, match="CQL-102"):
+        fill_table(TEXT, table.select(["k"]), {})
+    with pytest.raises(MillpondError, match="CQL-103"):
+        fill_table("SELECT 1 FROM s WHERE k = $k", table, {})
+
+
+def test_values_of_csv_have_the_types_of_their_columns() -> None:
+    csv = "name,k,v,d,b,city\n7,007,1.5,2026-03-01,true,007\n8,x,2,2026-03-02,false,8\n"
+    (row, _) = read_parameters(csv, None, {"CITY".lower(): "string"}).to_pylist()
+    assert row == {
+        "name": "7",
+        "k": "007",
+        "v": 1.5,
+        "d": date(2026, 3, 1),
+        "b": True,
+        "city": "007",
+    }
+    assert read_parameters("v\n007\n", None).to_pylist() == [{"v": 7}]
+    exact = read_parameters("v\n1.50\n", None, {"v": "decimal(10,2)"})
+    assert exact.to_pylist() == [{"v": Decimal("1.50")}]
+
+
+@pytest.mark.parametrize(
+    ("csv", "arrow", "types", "code"),
+    [
+        ("", None, {}, "DATA-501"),
+        ("a,b\n1\n", None, {}, "DATA-501"),
+        ("v\nx\n", None, {"v": "BIGINT"}, "DATA-501"),
+        ("v\n1\n", None, {"v": "UUID"}, "CQL-103"),
+        ("\ud800", None, {}, "DATA-501"),
+        ("," * 20_000, None, {}, "DATA-501"),
+        (None, b"no stream", {}, "DATA-501"),
+    ],
+    ids=["empty", "ragged", "wrong", "no type", "surrogate", "wide", "no arrow"],
+)
+def test_what_cannot_be_read(
+    csv: str | None, arrow: bytes | None, types: dict[str, str], code: str
+) -> None:
+    with pytest.raises(MillpondError, match=code):
+        read_parameters(csv, arrow, types)
+
+
+def test_programs_give_dictionaries_or_tables() -> None:
+    rows = [{"k": "a", "at": datetime(2026, 3, 1)}, {"k": None, "v": 1}]
+    table = table_of_parameters(row for row in rows)
+    assert table.to_pylist() == [
+        {"k": "a", "at": datetime(2026, 3, 1), "v": None},
+        {"k": None, "at": None, "v": 1},
+    ]
+    assert table_of_parameters(table) is table or table_of_parameters(table).equals(table)
+    given: Any
+    for given in ("text", 7, {"k": 1}, [1], [{"k": "a"}, {"k": 1}]):
+        with pytest.raises(MillpondError, match="DATA-501"):
+            table_of_parameters(given)
