@@ -55,10 +55,12 @@ def picture(
     y_label: str,
     lines: dict[str, tuple[Sequence[float], Sequence[float]]],
 ) -> Path:
-    """Draw lines on logarithmic axes; returns the picture's file."""
+    """Draw lines on logarithmic axes; returns the picture's file, beside which it lies as SVG."""
     import matplotlib
 
     matplotlib.use("Agg")
+    # Equal pictures are equal files.
+    matplotlib.rcParams |= {"svg.hashsalt": "millpond", "svg.fonttype": "none"}
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4.5))
@@ -71,6 +73,7 @@ def picture(
     path = RESULTS / f"{name}.png"
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+    figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     pyplot.close(figure)
     console.print(f"picture: {path}")
     return path

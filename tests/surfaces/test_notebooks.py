@@ -91,6 +91,8 @@ def test_a_date_is_its_first_instant() -> None:
 CALLS: dict[str, Callable[[Pond, RemotePond, Any], object]] = {
     "Handle.invoke": lambda pond, _, at: pond.query("q").invoke(at=at).as_of,
     "RemoteHandle.invoke": lambda _, remote, at: remote.query("q").invoke(at=at).as_of,
+    "Handle.series": lambda pond, _, at: pond.query("q").series(at, at, SECOND).instants[0],
+    "RemoteHandle.series": lambda _, mp, at: mp.query("q").series(at, at, SECOND).instants[0],
     "Pond.reset_clock": lambda pond, _, at: pond.reset_clock("s", at).rejected,
     "RemotePond.reset_clock": lambda _, remote, at: remote.reset_clock("s", at)["rejected"],
 }
@@ -115,7 +117,7 @@ def test_every_call_takes_the_times_of_numpy_and_pandas(
 ) -> None:
     for number, at in enumerate((TIMES[7], TIMES[8], TIMES[10], TIMES[12])):
         given = CALLS[name](pond, remote, at)
-        if name.endswith("invoke"):
+        if name.endswith(("invoke", "series")):
             assert given == SECOND
         else:
             assert given == (1 if number == 0 else 0)

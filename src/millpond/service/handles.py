@@ -15,6 +15,7 @@ from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
 from millpond.service.results import Answer, Change, Changes
+from millpond.service.series import Series, Step, instants_between, join_answers
 
 _D = TypeVar("_D", QueryDef, StreamDef)
 
@@ -105,6 +106,23 @@ class Handle(Followable):
         if spent is None and after is not None:
             raise MillpondError("CQL-103", "AFTER goes with BUDGET", hint="Give a budget too.")
         return self._components.invoke(self.definition, to_instant(at), spent, after)
+
+    def series(self, start: Time, end: Time, step: Step) -> Series:
+        """Answer the query at instants that are `step` apart, as one table.
+
+        Each instant is answered by itself, as `invoke` does; those not final may show rows that
+        came meanwhile.
+
+        Args:
+            start: The first instant, as `invoke` takes it.
+            end: The last one, if a whole number of steps leads there.
+            step: A length of time, also of NumPy and pandas, or microseconds.
+
+        Raises:
+            MillpondError: CQL-103 for anything else, and for more than 10,000 instants.
+        """
+        instants = instants_between(start, end, step)
+        return join_answers(instants, [self.invoke(at) for at in instants])
 
     def unregister(self) -> None:
         """Unregister the query."""

@@ -253,6 +253,7 @@ class AsyncRemoteHandle(_AsyncRemoteFollowable):
         return f"<AsyncRemoteHandle {self.id} {self.name!r}>"
 
     invoke = _of_handle(handle_calls.invoke)
+    series = _of_handle(handle_calls.series)
     describe = _of_handle(handle_calls.describe)
     plan = _of_handle(handle_calls.plan)
     unregister = _of_handle(handle_calls.unregister)

@@ -247,6 +247,7 @@ class RemoteHandle(_RemoteFollowable):
         return f"<RemoteHandle {self.id} {self.name!r}>"
 
     invoke = _of_handle(handle_calls.invoke)
+    series = _of_handle(handle_calls.series)
     describe = _of_handle(handle_calls.describe)
     plan = _of_handle(handle_calls.plan)
     unregister = _of_handle(handle_calls.unregister)

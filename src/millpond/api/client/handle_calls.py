@@ -30,6 +30,7 @@ from millpond.model.loss import merge_losses
 from millpond.model.time import Time, to_instant
 from millpond.service import json_values
 from millpond.service.results import Answer, Change, Changes
+from millpond.service.series import Series, Step, instants_between, join_answers
 
 #: How long a follower waits for a server that is away, and between two attempts, in seconds.
 PATIENCE = 60.0
@@ -109,6 +110,27 @@ def invoke(
         params["at"] = json_values.instant_text(to_instant(at)) or ""
     response = yield from send("GET", f"{path}/result", accept=encode.ARROW, params=params)
     return decode.arrow_answer(response.content)
+
+
+def series(path: str, start: Time, end: Time, step: Step) -> Steps[Series]:
+    """The query's answers at instants that are `step` apart, as one table.
+
+    Each instant is answered by itself, as `invoke` does; those not final may show rows that
+    came meanwhile.
+
+    Args:
+        start: The first instant, as `invoke` takes it.
+        end: The last one, if a whole number of steps leads there.
+        step: A length of time, also of NumPy and pandas, or microseconds.
+
+    Raises:
+        MillpondError: CQL-103 for anything else, and for more than 10,000 instants.
+    """
+    instants = instants_between(start, end, step)
+    answers = []
+    for at in instants:
+        answers.append((yield from invoke(path, at)))
+    return join_answers(instants, answers)
 
 
 def describe(path: str) -> Steps[dict[str, Any]]:

@@ -29,6 +29,8 @@ from millpond.model.compiled import U32, U64, compiled
 
 Places = npt.NDArray[np.uint32]
 
+#: Bytes of an element in a run: key, order and place.
+ELEMENT_BYTES = 8 + 8 + 4
 #: A run as it is stored.
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,9 @@ from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.cql.parse.durations import parse_duration
 from millpond.engine.dataflow.step import Scheduling
+from millpond.engine.joins.arrangement import ELEMENT_BYTES as RUN_BYTES
 from millpond.model.constraints import Constraint
+from millpond.model.time import LAST
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,
@@ -32,6 +34,8 @@ from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
 #: Elements a round feeds a group at most, about: it bounds the memory of a task.
 STEP_ROWS = 500_000
+#: Bytes of an element's arrival number.
+ARRIVAL_BYTES = 8
 #: Derivations of one group: more of them share more, fewer of them use more workers.
 _GROUP = 256
 
@@ -61,6 +65,43 @@ def sources(
         found = version.find(name)
         if isinstance(found, StreamDef):
             yield name, version.segments(found.id, found.kind)
+
+
+def list_reached(
+    segments: Iterable[SegmentRef], low: int | None, position: int, upto: int
+) -> list[SegmentRef]:
+    """The segments of a stream that a job from a position reads.
+
+    Args:
+        segments: The stream's segments.
+        low: The first instant that matters; None: every one does.
+        position: The last instant up to which changes are written.
+        upto: The last instant that the job advances to.
+    """
+    return [
+        s
+        for s in segments
+        if s.min_ts <= upto and (low is None or s.max_ts >= min(low, position + 1))
+    ]
+
+
+def measure_sides(version: Version, derivation: Derivation) -> tuple[int, int]:
+    """How many elements a followed part's next step may look at, and the bytes of their index.
+
+    A worker keeps a run for each column that is looked up, and the arrival numbers, of whole
+    segments; all parts over the same columns share them. The elements are mapped from files.
+    """
+    assert derivation.look is not None
+    position = version.clock(derivation.id).position
+    reach = derivation.reach(position)
+    elements = size = 0
+    for name, segments in sources(version, derivation):
+        low = reach.get(name, position + 1)
+        rows = sum(s.rows for s in list_reached(segments, low, position, LAST))
+        columns = {leaf.key for leaf in derivation.look.streams if leaf.stream == name}
+        elements += rows
+        size += rows * (RUN_BYTES * len(columns) + ARRIVAL_BYTES)
+    return elements, size
 
 
 def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto: int) -> int:
@@ -128,9 +169,7 @@ class AdvanceJobs:
                 low = since.get(name, position + 1)
                 streams[name] = tuple(
                     SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts)
-                    for s in segments
-                    if s.min_ts <= first.upto
-                    and (low is None or s.max_ts >= min(low, position + 1))
+                    for s in list_reached(segments, low, position, first.upto)
                 )
                 declared = version.find(name)
                 if isinstance(declared, StreamDef) and declared.constraints:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from operator import is_not
+from itertools import compress
+from operator import attrgetter, is_not
 
 from millpond.catalog.objects import StreamDef
 from millpond.model.time import END
@@ -71,8 +72,14 @@ class Settled:
         self, streams: Iterable[StreamDef], wanted: Collection[int] = ()
     ) -> list[StreamDef]:
         """The streams that are in no group as they are defined now, or are wanted."""
-        known = self._definitions
-        return [s for s in streams if known.get(s.id) is not s or s.id in wanted]
+        every = list(streams)
+        # Nearly all of thousands are in a group: compared without a line of Python for each.
+        known = map(self._definitions.get, map(attrgetter("id"), every))
+        others = list(compress(every, map(is_not, known, every)))
+        if wanted:
+            there = {s.id for s in others}
+            others += [s for s in every if s.id in wanted and s.id not in there]
+        return others
 
     def release(self, streams: Iterable[StreamDef]) -> dict[int, int]:
         """Take those of some streams out of their groups that were altered; return as `refresh`."""

@@ -7,7 +7,7 @@ never runs. Small segments get no files: they are soon merged, and reading them 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
@@ -15,10 +15,10 @@ from millpond.runtime.aggregate_task import AggregateJob, compute_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
 from millpond.service.answers.segment_aggregates import list_asked
 from millpond.service.maintenance.segment_tasks import SegmentTasks
-from millpond.service.queries.registration import Registrar, is_unbound
+from millpond.service.queries.registration import Registrar
 from millpond.state.aggregate_file import Measured
 from millpond.state.epoch_log import EpochLog
-from millpond.state.id_map import IdMap
+from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import SegmentRef, StreamState, Version
 
 #: Segments of fewer rows get no files of totals.
@@ -84,7 +84,10 @@ class AggregateMaintenance:
         self._tasks = tasks
         self._queries: IdMap[QueryDef] | None = None
         self._segments: IdMap[SegmentRef] | None = None
-        self._of_query: dict[int, tuple[int, frozenset[Measured]] | None] = {}
+        #: By query, its definition, and what it asks for of which stream.
+        self._of_query: dict[int, tuple[QueryDef, tuple[int, frozenset[Measured]] | None]] = {}
+        self._pages = PageSummaries[QueryDef, dict[int, set[Measured]]](self._list_page)
+        self._version = Version()
         self._wanted: dict[int, frozenset[Measured]] = {}
         #: Per stream, its state, all matches and the wishes with which there was nothing to do.
         self._up_to_date: dict[int, tuple[StreamState, object, frozenset[Measured]]] = {}
@@ -109,18 +112,33 @@ class AggregateMaintenance:
         return True
 
     def _look(self, version: Version) -> None:
-        known, self._of_query = self._of_query, {}
+        if len(self._of_query) > 2 * len(version.queries) + 128:
+            self._of_query = {
+                id: self._of_query[id] for id in version.queries.keys() & self._of_query
+            }
         wanted: defaultdict[int, set[Measured]] = defaultdict(set)
-        for query in version.queries.sort_values():
-            if query.id in known:
-                own = known[query.id]
-            else:
-                own = list_measured(self._registrar, version, query)
-            if not is_unbound(query):
-                self._of_query[query.id] = own
-            if own is not None and query.active:
-                wanted[own[0]] |= own[1]
-        self._wanted = {id: frozenset(asked) for id, asked in wanted.items() if asked}
+        self._version = version
+        for page in self._pages.of(version.queries):
+            for stream_id, asked in page.items():
+                wanted[stream_id] |= asked
+        self._version = Version()
+        before, self._wanted = self._wanted, {}
+        for id, found in wanted.items():
+            asked_now = frozenset(found)
+            known = before.get(id)
+            self._wanted[id] = known if known == asked_now else asked_now
+
+    def _list_page(self, queries: Iterable[QueryDef]) -> dict[int, set[Measured]]:
+        """What some queries ask for, by stream; of those that are as they were it is known."""
+        wanted: defaultdict[int, set[Measured]] = defaultdict(set)
+        for query in queries:
+            known = self._of_query.get(query.id)
+            if known is None or known[0] is not query:
+                own = list_measured(self._registrar, self._version, query)
+                known = self._of_query[query.id] = query, own
+            if known[1] is not None and known[1][1] and query.active:
+                wanted[known[1][0]] |= known[1][1]
+        return wanted
 
     def wanted(self) -> Set[int]:
         """The streams of which queries ask for totals, as of the last `tidy`."""

@@ -14,6 +14,7 @@ from millpond.catalog.objects import SUFFIXES, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.changes.advance_jobs import measure_sides
 from millpond.service.components import Components
 from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_settings import (
@@ -183,6 +184,10 @@ class Entities:
             if waiting:  # the first row is of the query itself
                 figures["waiting regions"] = sum(s.rows - 1 for s in waiting)
                 figures["waiting bytes"] = sum(s.bytes for s in waiting)
+            derivation = self._components.derivations.find_of(version, stream)
+            if derivation is not None and derivation.look is not None:
+                elements, size = measure_sides(version, derivation)
+                figures |= {"elements reached": elements, "index bytes": size}
             changes = self._components.derivations.settings_of(query)
             settings = of_query("derivation", query, changes) if query is not None else {}
             yield Entity(f"derivation:{name}", "operator", name, figures, settings)

@@ -10,6 +10,7 @@ from tests.unit.service.conftest import components_of, rows
 
 from millpond.engine.promising import step
 from millpond.errors import MillpondError
+from millpond.runtime import look_task
 from millpond.service.components import Components
 from millpond.service.observe.control_tables import Entities
 from millpond.service.pond import Pond
@@ -74,6 +75,42 @@ def test_regions_that_wait_are_shown_and_are_no_more_than_may_wait(
     assert found["elements"] == 20
     assert found["waiting regions"] == 20
     assert 20 * 80 <= found["waiting bytes"] < 8_000
+
+
+def test_what_a_followed_part_may_look_at_is_shown_with_what_a_worker_holds_of_it(
+    pond: Pond, parts: Components, entities: Entities
+) -> None:
+    """The bytes are those of the runs and arrival numbers there are; old elements leave them."""
+    for name in ("u", "w"):
+        pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, item INTEGER) TIMESTAMP BY ts")
+    pond.execute("CREATE SUMMARY wi ON w (item) WITH GRANULARITY 8 SECONDS AND COLLAPSE (1, 1)")
+    pond.register(
+        "SELECT u.item FROM u [RANGE 9 SECONDS], w [RANGE 9 SECONDS] WHERE u.item = w.item"
+        " WITH PREFERENCE DESC SUMMARY(wi).ESTIMATE.COUNT(w.item) BUDGET '9 probes'",
+        "part", changes="from beginning", follow=True,
+    )  # fmt: skip
+    for start, count in ((0, 70), (4, 50), (400, 30)):
+        for name in ("u", "w"):
+            ts = pa.array([start * 1_000_000 + n for n in range(count)], pa.timestamp("us"))
+            pond.ingest(name, pa.table({"ts": ts, "item": pa.array(range(count), pa.int32())}))
+        pond.catch_up()
+        if start == 4:
+            assert figures(entities, "derivation:part")["elements reached"] == 240
+    for name in ("u", "w"):
+        pond.execute(f"HEARTBEAT {name} AT TIMESTAMP '1970-01-01 00:06:41'")
+    pond.catch_up()
+    found = figures(entities, "derivation:part")
+    assert found["elements reached"] == 60
+    version = parts.log.version
+    there = {s.path for n in "uw" for s in version.segments(version.find(n).id)}
+    views = [v for v in look_task._views._kept.values() if v.file.path in there and v._runs]
+    held = {
+        v.file.path: v.__dict__["_arrivals"].nbytes
+        + sum(r.keys.nbytes + r.order.nbytes + r.place.nbytes for r in v._runs.values())
+        for v in views
+    }
+    last = [s.path for n in "uw" for s in version.segments(version.find(n).id) if s.rows == 30]
+    assert found["index bytes"] == sum(held[path] for path in last)
 
 
 def test_figures_are_those_of_the_version(

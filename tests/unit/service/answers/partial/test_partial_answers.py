@@ -193,6 +193,23 @@ def test_a_weighted_part_is_a_faithful_sample(filled: Pond) -> None:
         assert part[item] == pytest.approx(count * sum(part.values()) / sum(whole.values()), abs=24)
 
 
+def test_the_number_of_rows_of_a_band_is_between_what_was_found_and_what_may_be(
+    filled: Pond,
+) -> None:
+    """Each pair of equal keys that is left is a row at most; of the rest nothing is known."""
+    ((pairs,),) = filled.ask("SELECT COUNT(*) FROM s, t WHERE s.item = t.item").rows()
+    whole = len(filled.query("band").invoke().rows())
+    given = off = 0
+    for part in read_parts(filled, "band", "60 probes"):
+        given += len(part.rows())
+        left = (1 - part.part.share) * pairs
+        assert given - 1e-6 <= part.part.rows <= given + left + 1e-6
+        assert given <= whole <= given + left + 1e-6
+        off = max(off, abs(part.part.rows - whole))
+    assert given == whole < pairs
+    assert off > 0
+
+
 def test_what_comes_later_is_no_part_of_an_answer_that_is_gone_on_with(filled: Pond) -> None:
     whole = Counter(filled.query("desc").invoke().rows())
     first = filled.query("desc").invoke(budget="50 probes")
