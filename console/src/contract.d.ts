@@ -304,7 +304,7 @@ export interface paths {
             };
             requestBody: {
                 content: {
-                    "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["RegistrationBody"][];
+                    "application/json": components["schemas"]["RegistrationBody"] | components["schemas"]["TableRegistrationBody"] | components["schemas"]["RegistrationBody"][];
                 };
             };
             responses: {
@@ -863,6 +863,13 @@ export interface components {
             query: string | null;
             statement: string;
         };
+        ParameterTable: {
+            arrow?: string | null;
+            csv?: string | null;
+            types?: {
+                [key: string]: string;
+            };
+        };
         ParseBody: {
             text: string;
         };
@@ -1053,6 +1060,13 @@ export interface components {
         };
         Streams: {
             streams: components["schemas"]["Stream"][];
+        };
+        TableRegistrationBody: {
+            cql: string;
+            options?: {
+                [key: string]: unknown;
+            };
+            table: components["schemas"]["ParameterTable"];
         };
         TableResult: {
             as_of: null;

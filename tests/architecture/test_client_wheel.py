@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,13 @@ def test_the_client_has_the_files_it_imports_and_no_others(tree: Path) -> None:
     assert (lib / "millpond" / "py.typed").exists()
 
 
-def test_both_distributions_are_of_one_version() -> None:
+def test_both_distributions_are_of_one_version_and_licence() -> None:
     client, whole = project("client"), project(".")
     assert client["version"] == whole["version"]
+    assert client["license"] == whole["license"] == "Apache-2.0"
+    for folder in (ROOT, ROOT / "client"):
+        assert "Apache License" in (folder / "LICENSE").read_text()
+        assert (folder / "README.md").exists()
     assert set(client["dependencies"]) <= set(whole["dependencies"])
 
 
@@ -95,6 +100,8 @@ def test_the_client_works_alone(tree: Path, tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     [wheel] = tmp_path.glob("millpond_client-*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        assert any(name.endswith("licenses/LICENSE") for name in packed.namelist())
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     alone = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}

@@ -6,10 +6,10 @@ import { count, moment } from "../format";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
 import { change, link, route } from "../route";
-import { canWrite, pause, status } from "../session";
+import { canWrite, status } from "../session";
 
 /** The rows of the first page, and of each further page: few first, so that a search is seen at once. */
-const FIRST = 100, MORE = 2000, EVERY_MS = 5000;
+const FIRST = 100, MORE = 2000;
 /** How long nobody types before the search begins, in milliseconds. */
 const TYPING_MS = 80;
 const loaded = signal<ListedQuery[]>([]);
@@ -85,21 +85,15 @@ export function Queries() {
     const timer = setTimeout(() => void attempt(() => find(filter)), TYPING_MS);
     return () => clearTimeout(timer);
   }, [key]);
-  const live = useRef(key);
-  live.current = key;
+  const there = status.value?.queries;
+  const before = useRef(there);
   useEffect(() => {
-    let on = true;
-    void (async () => {
-      // Others make and drop queries too; the list follows unless somebody has scrolled on.
-      for (let before = status.value?.queries; on; before = status.value?.queries) {
-        await pause(EVERY_MS);
-        if (on && !document.hidden && loaded.value.length <= FIRST && before !== status.value?.queries) {
-          await attempt(() => find(readFilter()));
-        }
-      }
-    })();
-    return () => { on = false; };
-  }, []);
+    // Others make and drop queries too; the list follows unless somebody has scrolled on.
+    if (before.current !== undefined && before.current !== there && loaded.value.length <= FIRST) {
+      void attempt(() => find(readFilter()));
+    }
+    before.current = there;
+  }, [there]);
   const act = (what: string, work: (names: string) => Promise<{ queries: number }>) => attempt(async () => {
     const { queries } = await work([...chosen.value].join(","));
     setSaid(`${count(queries)} ${queries === 1 ? "query" : "queries"} ${what}`);
@@ -150,7 +144,7 @@ export function Queries() {
         )}
         {error && <ProblemBox error={error} />}
         {total.value === 0 && took.value !== null ? (
-          <p class="nothing">{Object.keys(without(filter)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>
+          <p class="nothing">{Object.keys(without({ ...filter, sort: undefined } as never)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>
         ) : (
           <VirtualTable total={total.value} label="Queries" columns={7}
             onSeen={(_, end) => { if (end > loaded.value.length) void attempt(() => fill(filter, end)); }}

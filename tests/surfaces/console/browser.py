@@ -101,6 +101,12 @@ class Browser:
     def click(self, selector: str) -> None:
         self.find(selector).click()
 
+    def fill(self, selector: str, text: str) -> None:
+        """Type into a field, in place of what is there."""
+        field = self.find(selector)
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(text or Keys.DELETE)
+
     def press(self, label: str) -> None:
         """Press the button of a label."""
 

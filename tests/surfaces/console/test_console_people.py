@@ -73,6 +73,7 @@ def test_two_people_see_what_the_other_does(browser: Browser, pond: Pond) -> Non
         finally:
             browser.driver.close()
             browser.driver.switch_to.window(first)
+            browser.driver.execute_cdp_cmd("Page.bringToFront", {})
         browser.sees("hers", "main")
 
 
@@ -89,16 +90,14 @@ def test_100_000_queries_are_searched_while_somebody_types(browser: Browser, pon
         browser.sees("100,000 found", "#found")
         took = []
         for number in ("A54321", "A9999", "watch_7777"):
-            field = browser.find("#search")
-            field.clear()
-            field.send_keys(number)
-            found = browser.find("#found")
-            browser.wait(lambda found=found: "100,000" not in found.text, "nothing was searched")
-            took.append(float(found.text.split(" in ")[1].split()[0]))
+            browser.fill("#search", number)
+            expected = "11 found" if number.startswith("watch") or len(number) < 6 else "1 found"
+            browser.sees(expected, "#found")
+            took.append(float(browser.find("#found").text.split(" in ")[1].split()[0]))
         # 0.2 s on a machine with nothing else to do; those of tests are slower, and stand still.
+        print(f"searches took {took} ms")
         assert min(took) < 600, took
-        browser.find("#search").clear()
-        browser.find("#search").send_keys(" ")
+        browser.fill("#search", "")
         browser.sees("100,000 found", "#found")
         browser.run("const e = document.querySelector('.scroll'); e.scrollTop = e.scrollHeight")
         browser.sees("watch_99999", "tbody")
@@ -126,9 +125,11 @@ def test_a_plan_of_a_thousand_nodes(browser: Browser, pond: Pond) -> None:
         )
         browser.wait(lambda: browser.run(LAID) > 1000, "the worker has not laid the plan out")
         laid = int(browser.find(".plan-canvas").get_attribute("data-laid"))
-        assert laid < 12_000  # 3 s on a machine with nothing else to do
-        # Panning: how many frames a second are painted while the graph is dragged.
-        assert browser.driver.execute_async_script(PAN) > 6  # 30 where nothing else runs
+        frames = browser.driver.execute_async_script(PAN)
+        print(f"laid out in {laid} ms, panned at {frames:.0f} frames a second")
+        # 3 s and 30 frames on a machine with nothing else to do.
+        assert laid < 12_000
+        assert frames > 6
 
 
 #: How many nodes the worker has placed.

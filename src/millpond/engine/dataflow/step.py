@@ -39,8 +39,9 @@ from millpond.planner.dataflow.plan import Plan, list_in_order
 #: Reads back, by a stream's name and an instant, the elements up to the instant.
 History = Callable[[str, int], Iterable[pa.Table]]
 
-#: A slice has this part of the memory of the queues.
-_SLICES = 64
+#: A slice has this part of the memory of the queues. Where each is processed to completion, large
+#: ones cost least; other policies choose among many.
+_SLICES, _SLICES_OF_FIFO = 64, 4
 #: After so many runs the policy is told the rates anew.
 _LEARN = 16
 
@@ -63,6 +64,11 @@ class Scheduling:
     memory: int = 256 << 20
     clock: Callable[[], float] = time.perf_counter
     make: Callable[[str, float | None], SchedulingPolicy] = make_policy
+
+    @property
+    def slice_size(self) -> float:
+        """How many bytes a slice may have, with what operators make of it."""
+        return self.memory / (_SLICES_OF_FIFO if self.policy == "fifo" else _SLICES)
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class Step:
         if not self._cuts:
             self._ends.append(upto)
             return
-        size = int(self._scheduling.memory / _SLICES / self._growth)
+        size = int(self._scheduling.slice_size / self._growth)
         self._ends.append(self._inputs.find_end(self._ends[-1], upto, size))
 
     def _run_once(self) -> None:
@@ -195,7 +201,7 @@ class Step:
     def _choose(self, policy: SchedulingPolicy, ready: list[Ready], queues: Queues) -> Ready:
         """Choose what runs next, so that no more waits than may (INV-STEP-2)."""
         room = self._scheduling.memory - queues.figures.largest - queues.bytes
-        if room < self._scheduling.memory / _SLICES / self._growth:
+        if room < self._scheduling.slice_size / self._growth:
             ready = [one for one in ready if self._flow.inputs[one.place]] or ready
         if room <= 0:
             return find_oldest(ready)

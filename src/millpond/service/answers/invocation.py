@@ -219,7 +219,7 @@ class Invoker:
         own = estimate_functions(version, self.summaries, query.bound.estimates)
         size = sum(relation.nbytes for relation in slices.values())
         size += measure_rows(query.bound, windows, joined, views_of)
-        if joined is None and query.join is None:
+        if joined is None:
             rows = {table: relation.num_rows for table, relation in slices.items()}
             rows |= {query.bound.streams[n].table: window.rows for n, window in windows.items()}
             size += measure_pairs(query.bound, rows)

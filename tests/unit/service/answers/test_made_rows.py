@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
 
 import pytest
 
 from millpond.service.answers.made_rows import PAIR_BYTES, measure_pairs
 from millpond.service.pond import Pond
+from millpond.service.room import Room
 from millpond.testing.local_runtime import open_local
 
 
@@ -53,3 +56,25 @@ def test_a_product_of_many_is_a_number_still(pond: Pond) -> None:
         f"SELECT a0.n FROM {', '.join(f's AS a{k}' for k in range(100))}"
     )
     assert measure_pairs(bound, {leaf.table: 100 for leaf in bound.streams}) == 1 << 50
+
+
+@pytest.mark.parametrize("condition", ["a.n < b.n", "a.n < b.n AND a.n <> b.n", "a.n + b.n > 1"])
+def test_an_invocation_holds_room_for_its_pairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str
+) -> None:
+    """Whoever makes the pairs: DuckDB, or the join of a single link."""
+    held: list[int] = []
+    hold = Room.hold
+
+    def note(room: Room, size: int) -> AbstractContextManager[None]:
+        held.append(size)
+        return hold(room, size)
+
+    monkeypatch.setattr(Room, "hold", note)
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM s (n BIGINT)")
+        pond.ingest("s", [{"n": n} for n in range(100)])
+        pond.catch_up()
+        held.clear()
+        pond.ask(f"SELECT count(*) AS c FROM s a, s b WHERE {condition}")
+    assert max(held) >= 100 * 100 * 16
