@@ -307,6 +307,7 @@ class Surface(RuleBasedStateMachine):
         found = self.call("GET", "/v1/plan", (200, 400), params={"query": name})
         if found.status_code == 200:
             shapes.Plan.model_validate(found.json())
+        shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
 
     @precondition(lambda self: self.streams)
     @rule(name=names, numbers=rows)
@@ -319,7 +320,10 @@ class Surface(RuleBasedStateMachine):
             self.run(f"INSERT INTO {name} VALUES ('{at}', {number})")
             self.streams[name].append(number)
         self.minute += 1
-        (count,) = self.run(f"SELECT count(*) AS n FROM {name}")
+        text = f"SELECT count(*) AS n FROM {name}"
+        parsed = self.call("POST", "/v1/parse", 200, json={"text": text})
+        assert shapes.Parsed.model_validate(parsed.json()).wrong is None
+        (count,) = self.run(text)
         assert count["rows"] == [[len(self.streams[name])]]
 
     # -- looking ---------------------------------------------------------------------------------
@@ -397,6 +401,8 @@ LOOKS: dict[str, type[shapes.Shape]] = {
     "/v1/functions": shapes.Functions,
     "/v1/entities": shapes.Entities,
     "/v1/relations": shapes.Relations,
+    "/v1/language": shapes.Language,
+    "/v1/caller": shapes.CallerFacts,
 }
 
 

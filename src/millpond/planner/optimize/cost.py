@@ -110,7 +110,7 @@ def find_cheapest(
     best: tuple[float, Node] | None = None
     for plan in logical.values():
         for form in _Forms(known, choices).of(plan):
-            if form is None or form.node.carries_expirations:
+            if form.node.carries_expirations:
                 continue
             cost = sum_cost(form.node, known)
             if best is None or cost < best[0]:
@@ -182,27 +182,34 @@ class _Forms:
 
     def __init__(self, known: PlanStatistics, choices: Sequence[int]) -> None:
         self._known, self._choices = known, choices
-        self._found: dict[str, tuple[_Form | None, _Form | None]] = {}
+        self._found: dict[str, list[_Form]] = {}
 
-    def of(self, node: Node) -> tuple[_Form | None, _Form | None]:
-        """Find the cheapest form that carries expirations, if any can, and the cheapest other."""
+    def of(self, node: Node) -> list[_Form]:
+        """Find the cheapest form of each kind that the node has.
+
+        What reads a form asks whether it carries expirations, and whether it announces rows that
+        leave before their time: δ* reads none that does. So of these four kinds none is dropped
+        because one of another kind is cheaper.
+        """
         found = self._found.get(node.key)
         if found is None:
             found = self._found[node.key] = self._compare(node)
         return found
 
-    def _compare(self, node: Node) -> tuple[_Form | None, _Form | None]:
-        carrying: _Form | None = None
-        explicit: _Form | None = None
+    def _compare(self, node: Node) -> list[_Form]:
+        cheapest: dict[tuple[bool, bool], _Form] = {}
+
+        def note(form: _Form) -> None:
+            kind = form.node.carries_expirations, form.node.announces
+            if kind not in cheapest or form.cost < cheapest[kind].cost:
+                cheapest[kind] = form
+
         for form in self._choose_releasing(list(self._build(node))):
-            if not form.node.carries_expirations:
-                explicit = _choose_cheaper(explicit, form)
-                continue
-            carrying = _choose_cheaper(carrying, form)
-            for partitions in self._choices:
-                announced = Expire(form.node, partitions)
-                explicit = _choose_cheaper(explicit, self._estimate_form(announced, [form]))
-        return carrying, explicit
+            note(form)
+            if form.node.carries_expirations:
+                for partitions in self._choices:
+                    note(self._estimate_form(Expire(form.node, partitions), [form]))
+        return sorted(cheapest.values(), key=_is_explicit)
 
     def _choose_releasing(self, forms: list[_Form]) -> list[_Form]:
         """Choose the forms whose rows constraints of streams release; all, if there are none.
@@ -215,7 +222,7 @@ class _Forms:
     def _build(self, node: Node) -> Iterator[_Form]:
         """Build the node over every combination of forms of its inputs that it can read."""
         forms = [
-            [f for f in self.of(i) if f is not None and (not wants or not _carries(f))]
+            [f for f in self.of(i) if not wants or _is_explicit(f)]
             for i, wants in zip(node.inputs, node.needs_explicit, strict=True)
         ]
         if len(forms) > _MANY:
@@ -249,9 +256,5 @@ def _cost_of_calling(inputs: Sequence[EdgeEstimate], known: StreamStatistics) ->
     return CALLED * known.steps + WOKEN * estimate_wakeups(changes, known)
 
 
-def _carries(form: _Form) -> bool:
-    return form.node.carries_expirations
-
-
-def _choose_cheaper(one: _Form | None, other: _Form) -> _Form:
-    return other if one is None or other.cost < one.cost else one
+def _is_explicit(form: _Form) -> bool:
+    return not form.node.carries_expirations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,14 @@ log = logging.getLogger("millpond.kafka")
 Offsets = dict[str, dict[str, int]]
 
 _SECONDS = 10.0
+_RETRY_SECONDS = 0.1
+#: Errors of a partition whose leader changes; one of a new topic has none for a moment.
+_PASSING = (
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+)
 
 
 def make_consumer(options: KafkaOptions) -> Any:
@@ -112,14 +121,23 @@ class Topics:
             return found
         with naming_errors(self._options):
             level = kafka.IsolationLevel[self._options.isolation.upper()]
-            asked = self._admin.list_offsets(
-                {kafka.TopicPartition(*place): spec for place, spec in specs.items()},
-                isolation_level=level,
-                request_timeout=_SECONDS,
-            )
-            for place, answer in asked.items():
-                offset = answer.result(timeout=_SECONDS + 5).offset
-                found.setdefault(place.topic, {})[str(place.partition)] = offset
+            wanted = {kafka.TopicPartition(*place): spec for place, spec in specs.items()}
+            end = time.monotonic() + _SECONDS
+            while wanted:
+                asked = self._admin.list_offsets(
+                    wanted, isolation_level=level, request_timeout=_SECONDS
+                )
+                for place, answer in asked.items():
+                    try:
+                        offset = answer.result(timeout=_SECONDS + 5).offset
+                    except kafka.KafkaException as error:
+                        if error.args[0].name() not in _PASSING or time.monotonic() > end:
+                            raise
+                        continue
+                    found.setdefault(place.topic, {})[str(place.partition)] = offset
+                    del wanted[place]
+                if wanted:
+                    time.sleep(_RETRY_SECONDS)
         return found
 
 

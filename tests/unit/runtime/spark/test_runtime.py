@@ -37,7 +37,7 @@ def test_a_look_that_takes_too_long(
 ) -> None:
     over = threading.Event()
     monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 0.05)
-    monkeypatch.setattr(runtimes.sources, "probe", lambda *_: over.wait(60))
+    monkeypatch.setattr(runtimes.sources, "look_first", lambda *_: over.wait(60))
     try:
         with pytest.raises(MillpondError, match="DATA-502") as raised:
             runtime.check_source(relation)
@@ -54,7 +54,7 @@ def test_a_look_that_fails(
     def fail(*_: object) -> None:
         raise ValueError("it is not CSV")
 
-    monkeypatch.setattr(runtimes.sources, "probe", fail)
+    monkeypatch.setattr(runtimes.sources, "look_first", fail)
     with pytest.raises(MillpondError, match="it is not CSV"):
         runtime.check_source(relation)
 
@@ -67,7 +67,7 @@ def test_a_look_begins_when_the_jvm_has_warmed_up(
     warm.clear()
     monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 10.0)
     found: list[bool] = []
-    monkeypatch.setattr(runtimes.sources, "probe", lambda *_: found.append(warm.is_set()))
+    monkeypatch.setattr(runtimes.sources, "look_first", lambda *_: found.append(warm.is_set()))
     waker = threading.Timer(0.2, warm.set)
     waker.start()
     runtime.check_source(relation)

@@ -39,7 +39,7 @@ def find_chains(path: Sequence[OperatorRates]) -> list[tuple[range, float]]:
     """Cut a path into chains; return the positions of each chain and its steepness.
 
     >>> one = [OperatorRates((1,), 1.0, 1.0), OperatorRates((2,), 1.0, 0.1)]
-    >>> find_chains([*one, OperatorRates((), 1.0, 0.0)])
+    >>> find_chains([*one, OperatorRates((), 10.0, 0.0)])
     [(range(0, 2), 0.45), (range(2, 3), 0.1)]
     """
     times, sizes = [0.0], [1.0]
