@@ -109,7 +109,7 @@ class Residual:
             with deadlines.within(limits.seconds, connection.interrupt, work):
                 return _try_in_parallel(sql, lambda tried: read_answer(connection, tried, limits))
         except (duckdb.Error, OSError) as error:
-            self._probe(connection)
+            self._drop_if_spent(connection, error)
             if work is not None and work.is_over:
                 raise work.error() from error
             raise _explain_error(error, limits) from error
@@ -121,12 +121,19 @@ class Residual:
                     with suppress(duckdb.Error):  # it may have failed before it was created
                         connection.remove_function(name)
 
-    def _probe(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Drop a connection whose database an error has made useless for ever."""
+    def _drop_if_spent(self, connection: duckdb.DuckDBPyConnection, error: Exception) -> None:
+        """Drop a connection that an error has made useless, or that keeps memory.
+
+        After an evaluation that came to a limit DuckDB keeps hundreds of megabytes until its
+        database is closed, and each thread of a server has a database.
+        """
         try:
             connection.execute("SELECT 1").fetchall()
         except duckdb.Error:
             self._local.connection = None
+        if is_final(error):
+            self._local.connection = None
+            connection.close()
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = getattr(self._local, "connection", None)
@@ -177,18 +184,24 @@ def too_many_rows_error(limits: Limits) -> MillpondError:
 
 
 def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
-    """Connect to an empty in-memory database that can reach nothing else."""
+    """Connect to an empty in-memory database that can reach nothing else.
+
+    What does not fit into the memory fails: DuckDB would else write it to a folder `.tmp` of the
+    current directory, and any client could fill the disk.
+    """
     connection = duckdb.connect(
         ":memory:",
         config={
             "threads": "1",
             "memory_limit": f"{memory // (1 << 20)}MiB",
-            "enable_external_access": "false",
+            "temp_directory": "",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
             "python_enable_replacements": "false",
         },
     )
+    # Not among the settings above, where it would forbid that of the folder.
+    connection.execute("SET enable_external_access = false")
     # Zoned instants mean the same on every machine, and the same as in predicates.
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET lock_configuration = true")

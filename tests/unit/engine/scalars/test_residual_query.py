@@ -6,7 +6,9 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -49,6 +51,21 @@ def test_more_memory_than_allowed_is_not_given() -> None:
         residual.evaluate("SELECT len(list(range)) AS n FROM range(50000000)", {})
     with pytest.raises(MillpondError, match="POND-405: the answer is larger than 64 MiB"):
         residual.evaluate("SELECT repeat('x', 2000) AS s FROM range(100000)", {})
+
+
+def test_what_does_not_fit_into_memory_is_not_written_to_a_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB would write it to the current directory, as much as the disk holds."""
+    monkeypatch.chdir(tmp_path)
+    rows = pa.table({"n": pa.array(np.arange(8_000_000))})
+    residual = Residual(Limits(memory=64 << 20))
+    with pytest.raises(MillpondError, match="POND-405: the query needs more memory"):
+        residual.evaluate("SELECT n FROM t ORDER BY n * 7919 % 1000003 LIMIT 4000000", {"t": rows})
+    assert list(tmp_path.iterdir()) == []
+    # DuckDB keeps what such an evaluation took until its database is closed.
+    assert residual._local.connection is None
+    assert residual.evaluate("SELECT 1 AS n", {}).num_rows == 1
 
 
 def test_wide_rows_are_looked_at_before_they_are_many() -> None:
