@@ -61,7 +61,6 @@ TESTED_THROUGH = {
     "operators": "unit/operators/test_conformance.py",  # every operator against the oracle
     "planner/dataflow": "unit/operators/test_conformance.py",
     "planner/optimize": "unit/planner/optimize/test_strategies.py",
-    "runtime/kafka": "spark/test_kafka_sources.py",
     "runtime/spark": "spark/test_file_sources.py",
     "state/database": "unit/state/test_epoch_log_model.py",  # opened again after any changes
     "state/journal": "unit/state/test_journal.py",
