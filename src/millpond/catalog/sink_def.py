@@ -45,7 +45,7 @@ class SinkDef:
     """A sink: delivers the changes of queries. Sinks have names of their own, as functions do.
 
     Attributes:
-        format: How it delivers: 'http', 'kafka' or 'postgres'.
+        format: How it delivers: 'http', 'kafka', 'postgres' or 'delta'.
         options: The options of `Scope.SINK` that were given: never a key, only where one is.
         query_id: The query whose changes it delivers, if it is of one.
         query: The query's name when the sink was created.

@@ -129,6 +129,14 @@ SINK_OPTIONS = (
         "millpond_cursors",
     ),
     Option(
+        "path",
+        (Scope.SINK,),
+        path("the path of a directory of the server"),
+        "the Delta table that a sink USING delta appends to; it is made if it is not there",
+        unless_given="it has to be given",
+        remark="See [Delta tables](../guide/delta.md#changes-in-a-table).",
+    ),
+    Option(
         "timeout",
         (Scope.SINK,),
         UP_TO_A_MINUTE,

@@ -158,6 +158,10 @@ class Chunk:
     most: int | None = None
 
 
+#: What stands before the path in the name of a file: what it is ordered by, or the protocol.
+_BEFORE_PATH = re.compile(r"^([0-9.]+:|file:)/+")
+
+
 def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
     """Admit, sort, match and write a task's share of a batch."""
     builders: dict[int, _Builder] = {}
@@ -231,7 +235,7 @@ class _Builder:
         if grown > chunk.most:
             raise MillpondError(
                 "DATA-502",
-                f'the file "{re.sub("^file:/+", "/", str(file))}" stands for too many rows',
+                f'the file "{_BEFORE_PATH.sub("/", str(file))}" stands for too many rows',
                 detail=f"Its rows would take more than {chunk.most:,} bytes of disk.",
                 hint="Take it away, or allow more: ALTER SYSTEM SET (file_growth = '10 GB').",
             )

@@ -198,6 +198,7 @@ OF_SINKS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "sslrootcert": ([("/run/ca.pem", "/run/ca.pem")], ["", "a\0b"]),
     "table": ([("public.late", "public.late")], ["", 7]),
     "cursor_table": ([("c", "c")], ["", 7]),
+    "path": ([("/data/t", "/data/t")], ["", 7]),
     "timeout": ([("60 s", "1 MINUTE")], ["0 s", "61 s", 5]),
     "attempts": ([(1, 1)], [0, 1.5, True, "1"]),
     "batch": ([(10_000, 10_000)], [0, 10_001, "1"]),

@@ -7,7 +7,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,8 +28,32 @@ _RESULT = "built binary"
 #: A file with at least this many rows is read by several tasks.
 LARGE_ROWS = 1_000_000
 
+
+class SourceFile(NamedTuple):
+    """A file that tasks read.
+
+    Attributes:
+        place: What its rows' order of arrival goes by: its path, or what a table says of it.
+        uri: Where it is.
+        given: As JSON: the columns whose values stand in its path, and these values as texts.
+    """
+
+    place: str
+    uri: str
+    given: str = "{}"
+
+    def with_given(self, rows: pa.Table, wanted: set[str]) -> pa.Table:
+        """The rows with the wanted columns that the file itself does not have."""
+        own = {name.lower() for name in rows.column_names}
+        for name, value in json.loads(self.given).items():
+            if name.lower() in wanted - own:
+                values = pa.array([value] * rows.num_rows, pa.string())
+                rows = rows.append_column(name, values)
+        return rows
+
+
 #: A file and how many rows its row groups have.
-Large = tuple[str, tuple[int, ...]]
+Large = tuple[SourceFile, tuple[int, ...]]
 
 
 def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
@@ -38,7 +62,9 @@ def build_frame(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[Built
 
 
 def build_files(frame: DataFrame, plan: BatchPlan, stream_id: int) -> list[BuiltSegment]:
-    """Build a batch of Parquet files (`path`) that the tasks read themselves.
+    """Build a batch of Parquet files that the tasks read themselves.
+
+    The frame has their `path`; of a table's files also `place` and `given` (`SourceFile`).
 
     One task reads one file, unless the file is large. Then the task only reports how large, and a
     second job deals the file's row groups out to all tasks.
@@ -65,18 +91,20 @@ def _build_all_but_large(
     return built, left
 
 
-def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[str, int]]]:
+def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[SourceFile, int]]]:
     """Deal the row groups of large files into shares of about equal rows, in the files' order.
 
-    >>> deal_row_groups([("a", (4, 4, 4)), ("b", (4,))], 2)
+    >>> a, b = SourceFile("a", "file:/a"), SourceFile("b", "file:/b")
+    >>> shares = deal_row_groups([(a, (4, 4, 4)), (b, (4,))], 2)
+    >>> [[(file.place, group) for file, group in share] for share in shares]
     [[('a', 0), ('a', 1)], [('a', 2), ('b', 0)]]
     """
-    groups = [(uri, n, rows) for uri, sizes in sorted(large) for n, rows in enumerate(sizes)]
+    groups = [(file, n, rows) for file, sizes in sorted(large) for n, rows in enumerate(sizes)]
     goal = sum(rows for _, _, rows in groups) / parts
-    shares: list[list[tuple[str, int]]] = [[] for _ in range(parts)]
+    shares: list[list[tuple[SourceFile, int]]] = [[] for _ in range(parts)]
     done = 0
-    for uri, number, rows in groups:
-        shares[min(int(done / goal), parts - 1)].append((uri, number))
+    for file, number, rows in groups:
+        shares[min(int(done / goal), parts - 1)].append((file, number))
         done += rows
     return [share for share in shares if share]
 
@@ -171,17 +199,21 @@ def _from_files(
         def chunks() -> Iterator[Chunk]:
             seen: set[str] = set()
             for batch in batches:
-                for uri in batch.column("path").to_pylist():
-                    if uri in seen:
+                for row in batch.to_pylist():
+                    file = SourceFile(
+                        row.get("place", row["path"]), row["path"], row.get("given", "{}")
+                    )
+                    if file.place in seen:
                         continue
-                    seen.add(uri)
-                    counts = sizes(uri)
+                    seen.add(file.place)
+                    counts = sizes(file.uri)
                     if len(counts) > 1 and sum(counts) > limit:
-                        large.append((uri, counts))
+                        large.append((file, counts))
                         continue
-                    most = plan.streams[stream_id].most_of(length(uri))
-                    for group, rows in row_groups(uri, wanted, range(len(counts))):
-                        yield Chunk(stream_id, (uri, group), rows, most=most)
+                    most = plan.streams[stream_id].most_of(length(file.uri))
+                    for group, rows in row_groups(file.uri, wanted, range(len(counts))):
+                        rows = file.with_given(rows, wanted)
+                        yield Chunk(stream_id, (file.place, group), rows, most=most)
 
         large: list[Large] = []
         yield from _build(chunks(), plan)
@@ -200,11 +232,13 @@ def _from_shares(
         def chunks() -> Iterator[Chunk]:
             for batch in batches:
                 for share in batch.column("share").to_pylist():
-                    for uri, groups in itertools.groupby(json.loads(share), lambda item: item[0]):
+                    for about, groups in itertools.groupby(json.loads(share), lambda item: item[0]):
+                        file = SourceFile(*about)
                         numbers = [number for _, number in groups]
-                        most = plan.streams[stream_id].most_of(length(uri), parts)
-                        for group, rows in row_groups(uri, wanted, numbers):
-                            yield Chunk(stream_id, (uri, group), rows, most=most)
+                        most = plan.streams[stream_id].most_of(length(file.uri), parts)
+                        for group, rows in row_groups(file.uri, wanted, numbers):
+                            rows = file.with_given(rows, wanted)
+                            yield Chunk(stream_id, (file.place, group), rows, most=most)
 
         yield from _build(chunks(), plan)
 

@@ -16,13 +16,36 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 
 _NOTE = "millpond.json"
 _COMPACT = ".compact"
+
+
+def note_once(folder: Path, name: str, find: Callable[[], Any]) -> Any:
+    """What was found when a source was opened for the first time, written down then as JSON.
+
+    'latest' means another place every time it is asked, and Spark asks anew when the first batch
+    is repeated after a crash.
+    """
+    file = folder / name
+    if file.exists():
+        return json.loads(file.read_text())
+    found = find()
+    with translate_write_errors(folder):
+        make_directory(folder)
+        written = folder / f".{name}.tmp"
+        written.write_text(json.dumps(found))
+        sync_file(written)
+        os.replace(written, file)
+        sync_directory(folder)
+    return found
 
 
 class Checkpoint:

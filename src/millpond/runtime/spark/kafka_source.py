@@ -7,7 +7,6 @@ which is why a task needs no more than Kafka's client and admission.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +22,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millpond.catalog.objects import SourceDef, StreamDef
-from millpond.model.owner_only import make_directory
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.avro import check_avro
 from millpond.runtime.kafka.client import Offsets, Topics
 from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
 from millpond.runtime.kafka.read_range import OffsetRange
-from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
+from millpond.runtime.spark.checkpoint import note_once
 
 NAME = "millpond_kafka"
 _START = "kafka_start.json"
@@ -66,7 +64,8 @@ def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFr
     """
     spark.dataSource.register(KafkaRanges)
     assert stream.source is not None
-    facts = json.dumps([stream.source.options, _begin(stream, folder)])
+    start: Offsets = note_once(folder, _START, lambda: _find_start(stream))
+    facts = json.dumps([stream.source.options, start])
     slots = str(spark.sparkContext.defaultParallelism)
     reader = spark.readStream.format(NAME).option("name", stream.name).option("slots", slots)
     return (
@@ -74,29 +73,13 @@ def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFr
     )
 
 
-def _begin(stream: StreamDef, folder: Path) -> Offsets:
-    """Where the stream began: the offsets, written down the first time.
-
-    'latest' means another offset every time it is asked, and Spark asks anew when the first batch
-    is repeated after a crash.
-    """
-    file = folder / _START
-    if file.exists():
-        found: Offsets = json.loads(file.read_text())
-        return found
+def _find_start(stream: StreamDef) -> Offsets:
+    """Where the stream would begin now."""
     topics = Topics(kafka_options(stream))
     try:
-        offsets = topics.find_start()
+        return topics.find_start()
     finally:
         topics.close()
-    with translate_write_errors(folder):
-        make_directory(folder)
-        written = folder / f".{_START}.tmp"
-        written.write_text(json.dumps(offsets))
-        sync_file(written)
-        os.replace(written, file)
-        sync_directory(folder)
-    return offsets
 
 
 def deal_ranges(ranges: list[OffsetRange], slots: int) -> list[list[OffsetRange]]:

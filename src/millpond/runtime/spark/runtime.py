@@ -36,6 +36,7 @@ from millpond.runtime.spark.batches import (
     build_ranges,
 )
 from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine
@@ -268,6 +269,9 @@ class SparkRuntime:
             if source.format == "kafka":
                 folder = self._store / "checkpoints" / f"stream-{stream.id}"
                 return ranges_frame(self.spark, stream, folder)
+            if source.format == "delta":
+                folder = self._store / "checkpoints" / f"stream-{stream.id}"
+                return appended_frame(self.spark, stream, folder)
             return sources.other_frame(self.spark, stream)
         except Exception as error:
             raise sources.unreadable_error(stream, error) from error
@@ -373,7 +377,7 @@ def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], _Built]
     if stream.source.format == "kafka":
         options = kafka_options(stream)
         return lambda frame, plan, id: build_ranges(frame, plan, id, options)
-    if sources.is_direct(stream):
+    if stream.source.format == "delta" or sources.is_direct(stream):
         return lambda frame, plan, id: (build_files(frame, plan, id), [])
     if stream.source.format not in sources.FILE_FORMATS:
         return lambda frame, plan, id: (build_frame(frame, plan, id), [])

@@ -23,7 +23,9 @@ from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.delta.options import delta_options
 from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
+from millpond.runtime.spark.delta_source import check_table
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.kafka_source import check_topics
@@ -122,6 +124,10 @@ def look_first(spark: SparkSession, definition: StreamDef | RelationDef) -> None
                 hint="A topic has no end: CREATE STREAM reads it.",
             )
         check_topics(definition)
+    elif definition.source.format == "delta":
+        delta_options(definition)  # refuses a relation
+        assert isinstance(definition, StreamDef)
+        check_table(definition)
     elif isinstance(definition, StreamDef) and definition.source.format != "dataframe":
         other_frame(spark, definition)
 
@@ -304,8 +310,8 @@ def unreadable_error(
             "for example by spark.jars.packages."
         )
         given = definition.source.format if definition.source is not None else ""
-        if given != "kafka":
-            hint = did_you_mean(given, (*FILE_FORMATS, "rate", "kafka")) or hint
+        if given not in ("kafka", "delta"):
+            hint = did_you_mean(given, (*FILE_FORMATS, "rate", "kafka", "delta")) or hint
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',

@@ -60,12 +60,16 @@ _OPTIONS: dict[str, frozenset[str]] = {
     "orc": _ABOUT_FILES | {"mergeschema", "op_column"},
     "rate": frozenset(("rowspersecond", "numpartitions", "rampuptime")),
     "postgres": frozenset(("host", "port", "database", "user", "password", "sslmode", "table")),
+    "delta": frozenset(("path", "start", "max_files")),
     # Nothing is read: the records of a relation's changes are pushed.
     PUSHED: frozenset(("op_column",)),
 }
 #: Formats that can be allowed to clients; all others are for the operator alone.
 FORMATS = tuple(name for name in _OPTIONS if name != PUSHED)
 _FILE_FORMATS = tuple(name for name in FORMATS if name not in ("rate", "postgres"))
+#: Formats whose paths may be named where there are roots and no formats were. The log of a table
+#: says how much of it is read at once, so Delta tables are allowed by name only.
+_DEFAULT_FORMATS = tuple(name for name in _FILE_FORMATS if name != "delta")
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class AccessPolicy:
             )
         return AccessPolicy(
             tuple(found),
-            named or frozenset(_FILE_FORMATS if found else ()),
+            named or frozenset(_DEFAULT_FORMATS if found else ()),
             tuple(map(check_entry, hosts)),
             tuple(map(check_entry, databases)),
         )

@@ -36,6 +36,7 @@ WHOLE: Mapping[str, tuple[int, int]] = {
     "batchsize": (1, _INT),
     "querytimeout": (0, _INT),
     "port": (1, 65_535),
+    "max_files": (1, 1_000_000),
 }
 #: Options that are numbers of bytes, which Spark reads with a unit too: 1g, 64kb.
 BYTES = frozenset({"maxbytespertrigger"})

@@ -11,6 +11,9 @@ from millpond.cql.tree.statements import CreateSink
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.resolve.names import did_you_mean
+from millpond.runtime.delta.options import table_path
+from millpond.runtime.delta.packages import import_deltalake
+from millpond.runtime.delta.table_log import first_line
 from millpond.runtime.kafka.options import read_config
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.postgres.connect import (
@@ -21,6 +24,7 @@ from millpond.runtime.postgres.connect import (
 )
 from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.service.definitions.access_policy import AccessPolicy
+from millpond.service.sinks.delta import MORE_COLUMNS
 from millpond.service.sinks.sender import DeliveryError
 from millpond.service.sinks.webhook import read_key
 
@@ -31,6 +35,7 @@ OWN = {
     "http": ("url", *KEYS, "timeout"),
     "kafka": ("bootstrap", "topic", "cursor_topic", "config"),
     "postgres": (*SERVER_OPTIONS, "table", "cursor_table"),
+    "delta": ("path",),
 }
 #: The formats whose receivers keep an answer and find its rows by a key; and whether each does so
 #: always, or only where a key is given.
@@ -66,6 +71,9 @@ def check_format(
         return None
     if format == "postgres":
         _check_postgres(options, policy, text)
+        return None
+    if format == "delta":
+        _check_delta(options, policy, text)
         return None
     return _check_webhook(options, policy, text)
 
@@ -129,6 +137,61 @@ def _check_postgres(options: Mapping[str, Any], policy: AccessPolicy | None, tex
             )
     import_psycopg2()
     fill_in_secrets({k: v for k, v in options.items() if k == "password"})
+
+
+def _check_delta(options: Mapping[str, Any], policy: AccessPolicy | None, text: str) -> None:
+    """Check the options of a sink to a Delta table.
+
+    Raises:
+        MillpondError: CQL-214; DATA-502, the extra is not installed; POND-414 for clients.
+    """
+    if policy is not None:
+        raise MillpondError(
+            "POND-414",
+            "clients may not have this server write Delta tables",
+            detail="A table is written with the rights of who runs the server.",
+            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
+            text=text,
+        )
+    if "path" not in options:
+        raise option_error("the sink has no path", "Write USING delta (path '/data/alerts').")
+    table_path(str(options["path"]), "the sink")
+    import_deltalake()
+
+
+def check_rows(statement: CreateSink, bound: BoundQuery | None) -> None:
+    """Check that the changes of a sink's query can be rows of a Delta table.
+
+    Raises:
+        MillpondError: CQL-214.
+    """
+    if bound is None:
+        raise statement.error(
+            "CQL-214",
+            "a Delta table takes the changes of one query",
+            detail="Queries by tag or owner have columns of their own, and a table has one schema.",
+            hint="Write FROM QUERY name.",
+        )
+    seen = {name.lower() for name in MORE_COLUMNS.names}
+    for field in bound.output.fields:
+        if field.name.lower() in seen:
+            raise statement.error(
+                "CQL-214",
+                f'a Delta table cannot have another column "{field.name}"',
+                detail="Names are compared without regard to case, and a sink adds "
+                f"{', '.join(MORE_COLUMNS.names)}.",
+                hint="Name the column otherwise: SELECT expression AS name.",
+            )
+        seen.add(field.name.lower())
+    try:
+        import_deltalake().Schema.from_arrow(bound.output.to_arrow())
+    except Exception as error:
+        raise statement.error(
+            "CQL-214",
+            "a Delta table cannot have the columns of the query",
+            detail=first_line(error),
+            hint="Cast the column: CAST(column AS VARCHAR).",
+        ) from None
 
 
 def check_key(statement: CreateSink, bound: BoundQuery | None) -> tuple[str, ...]:

@@ -68,10 +68,11 @@ class CursorSender(ABC):
             if self._connection is None:
                 self._last = self._take_over(identity)
                 self._check_cursor(identity, int(number), delivery)
-            if self._last.number and self._last.cursor == delivery.cursor:
+            mark = self._mark(delivery.cursor)
+            if self._last.number and self._last.cursor == mark:
                 return
             self._commit(identity, delivery, int(number))
-            self._last = Delivered(int(number), delivery.cursor)
+            self._last = Delivered(int(number), mark)
         except BaseException as error:
             self.close()
             if isinstance(error, MillpondError):
@@ -125,6 +126,10 @@ class CursorSender(ABC):
     def _say_cursor_gone(self, identity: str, delivery: Delivery) -> str | None:
         """Return what to say where a cursor should be and is none; None if that does no harm."""
 
+    def _mark(self, cursor: str) -> str:
+        """Return what the receiver keeps of a cursor: the cursor, unless it has no place for it."""
+        return cursor
+
     # -- for them --------------------------------------------------------------------------------
 
     def _stop_if_interrupted(self) -> None:
@@ -142,7 +147,7 @@ class CursorSender(ABC):
             said = self._say_cursor_gone(identity, delivery) if number > 1 else None
             if said is not None:
                 raise DeliveryError(said, is_final=True)
-        elif last.number >= number and last.cursor != delivery.cursor:
+        elif last.number >= number and last.cursor != self._mark(delivery.cursor):
             raise DeliveryError(
                 f"the {self.receiver} has delivery {last.number} of {identity}, and this store "
                 f"comes to delivery {number} only: it is older than the {self.receiver}",

@@ -28,9 +28,11 @@ from millpond.service.sinks.check_sink import (
     OWN,
     check_format,
     check_key,
+    check_rows,
     default_options,
 )
 from millpond.service.sinks.delivery import Deliverer, run
+from millpond.service.sinks.delta import DeltaSender
 from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.postgres import PostgresSender
 from millpond.service.sinks.sender import Sender
@@ -51,6 +53,7 @@ SENDERS: dict[str, Callable[[SinkDef, Mapping[str, Any]], Sender]] = {
     "http": lambda sink, options: Webhook(options, sink.hosts),
     "kafka": KafkaSender,
     "postgres": PostgresSender,
+    "delta": DeltaSender,
 }
 
 
@@ -109,7 +112,10 @@ class Sinks:
         if statement.query is not None:
             query = self._registrar.find(statement.query, statement.text, statement.query_name_span)
         hosts = check_format(statement.format, options, policy, statement.text)
-        key = check_key(statement, None if query is None else self._registrar.bind(query.text))
+        bound = None if query is None else self._registrar.bind(query.text)
+        key = check_key(statement, bound)
+        if statement.format == "delta":
+            check_rows(statement, bound)
         with self._lock:
             if len(self._log.version.sinks) >= MOST_SINKS:
                 raise statement.error(
@@ -289,6 +295,8 @@ def _describe_receiver(sink: SinkDef) -> str:
     options = sink.options
     if sink.format == "postgres":
         return f"table {options['table']} of {options['database']} on {options['host']}"
+    if sink.format == "delta":
+        return f"table {options['path']}"
     return str(options["url"]) if sink.format == "http" else f"topic {options['topic']}"
 
 

@@ -14,7 +14,7 @@ TEXTS = {
     "path", "recursivefilelookup", "pathglobfilter", "latestfirst", "header", "sep", "delimiter",
     "encoding", "charset", "quote", "escape", "comment", "multiline", "linesep", "nullvalue",
     "emptyvalue", "ignoreleadingwhitespace", "ignoretrailingwhitespace", "op_column", "mergeschema",
-    "host", "database", "user", "password", "sslmode", "table",
+    "host", "database", "user", "password", "sslmode", "table", "start",
 }  # fmt: skip
 NEVER = ["-7", "NaN", "nan", "inf", "many", "1e30", "1" * 40, "", " ", "0x10", "1,5", "1 2"]
 NEVER.append("\u0663")  # a digit of another alphabet
