@@ -144,6 +144,17 @@ _EVERY = (
         entities=("scheduler",),
     ),
     Option(
+        "memory",
+        (Scope.SYSTEM,),
+        MEMORY,
+        "how many bytes of the state of followed queries are kept in memory, in all processes"
+        " together; what is beyond lies in files of the store",
+        "2 GB",
+        entities=("memory",),
+        remark="State in files changes no answer and takes more time. See"
+        " [when it gets too much](../guide/pressure.md#state-in-files).",
+    ),
+    Option(
         "query_memory",
         (Scope.SYSTEM,),
         MEMORY_OR_UNBOUNDED,

@@ -29,13 +29,12 @@ class Mapping(mmap.mmap):
 
 
 class Home(Protocol):
-    """Where mapped files are made.
+    """Where mapped files are made."""
 
-    Attributes:
-        least: Things of fewer bytes are not worth a place in a file.
-    """
-
-    least: int
+    @property
+    def least(self) -> int:
+        """Things of so many bytes are not worth a place in a file."""
+        ...
 
     def map(self, size: int) -> Mapping | None:
         """Make a file of zeros and map it; None if there is no room on the disk."""

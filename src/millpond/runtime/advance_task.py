@@ -93,6 +93,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     except MillpondError as error:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
+    state = held.flow.list_state()
     put_dataflow(job, held)
     return AdvanceResult(
         tuple(built),
@@ -102,6 +103,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         releases=held.flow.list_release_figures(),
         work=held.flow.list_work(),
         queues=held.flow.queues,
+        state=state,
     )
 
 

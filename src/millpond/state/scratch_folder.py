@@ -16,6 +16,8 @@ from millpond.model.mapped_memory import Mapping, map_file
 from millpond.model.owner_only import make_directory, open_owner_only
 from millpond.state.disk_floor import check_room
 
+#: The folder's name.
+SCRATCH = "scratch"
 #: State of fewer bytes stays in memory: a file takes whole pages.
 LEAST = 4096
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from millpond.engine.dataflow.arrangement import Arrangement, Unstartable
 from millpond.engine.dataflow.inputs import GivenInputs, StepInputs
-from millpond.engine.dataflow.state_limit import Memory, StateLimit
+from millpond.engine.dataflow.state_limit import Memory, OperatorState, StateLimit
 from millpond.engine.dataflow.state_memory import StateSize
 from millpond.engine.dataflow.step import CannotCut, Goals, History, Scheduling, Step
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
@@ -108,6 +108,10 @@ class Dataflow:
                 found[key] = replace(work)
         return found
 
+    def list_state(self) -> dict[str, OperatorState]:
+        """List what operators keep, of those of which it changed since this was last asked."""
+        return self._limit.list_state(self._flow)
+
     def operator(self, key: str) -> Operator:
         """Return the operator of the node with this key."""
         return self._flow.operators[key]
@@ -172,8 +176,9 @@ class Dataflow:
         """Set how much memory the operators' state may take from now on; None: any."""
         self._limit.memory = memory
 
-    def settle(self) -> None:
-        """Keep to the limit of memory now; `advance` does so by itself."""
+    def squeeze(self, memory: Memory) -> None:
+        """Keep to a limit of memory now, and from now on; `advance` does the latter by itself."""
+        self._limit.memory = memory
         self._limit.settle(self._flow)
 
     @property

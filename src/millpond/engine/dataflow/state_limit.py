@@ -44,6 +44,21 @@ class Memory:
     home: Home
 
 
+@dataclass(frozen=True)
+class OperatorState:
+    """What an operator keeps.
+
+    Attributes:
+        rows: How many rows.
+        memory: Their bytes in memory, about.
+        files: Their bytes in mapped files.
+    """
+
+    rows: int
+    memory: int
+    files: int
+
+
 class StateLimit:
     """Measures and moves the state of a dataflow's operators.
 
@@ -57,6 +72,8 @@ class StateLimit:
         self.sizes: dict[str, StateSize] = {}
         #: By node key, the bytes that an operator took since it was measured.
         self._taken: dict[str, float] = {}
+        #: By node key, what `list_state` said of it.
+        self._listed: dict[str, OperatorState] = {}
         #: The bytes in memory of all of them, at most about.
         self._expected = 0.0
 
@@ -74,6 +91,17 @@ class StateLimit:
         """The size of all operators' state."""
         sizes = self.sizes.values()
         return StateSize(int(self._expected), sum(size.files for size in sizes))
+
+    def list_state(self, flow: Arrangement) -> dict[str, OperatorState]:
+        """List what operators keep, of those of which it changed since this was last asked."""
+        found = {}
+        for key, operator in flow.operators.items():
+            size = self.sizes.get(key) or StateSize()
+            taken = int(self._taken.get(key, 0.0))
+            state = OperatorState(operator.size(), size.memory + taken, size.files)
+            if self._listed.get(key) != state:
+                found[key] = self._listed[key] = state
+        return found
 
     def settle(self, flow: Arrangement) -> None:
         """After a step, measure what may have changed, and keep to the limit both ways."""
@@ -109,9 +137,9 @@ class StateLimit:
 
     def forget(self, flow: Arrangement) -> None:
         """Forget operators that there are no more."""
-        for known in (self.sizes, self._taken):
+        for known in (self.sizes, self._taken, self._listed):
             for key in known.keys() - flow.operators.keys():
-                del known[key]
+                known.pop(key)
         in_memory = sum(size.memory for size in self.sizes.values())
         self._expected = in_memory + sum(self._taken.values())
 
@@ -120,7 +148,8 @@ class StateLimit:
 
     def _list_grown(self) -> list[str]:
         """List operators whose state may have another size, of those that changed little some."""
-        much, little = [], []
+        much: list[str] = []
+        little: list[str] = []
         for key, taken in self._taken.items():
             size = self.sizes.get(key)
             known = 0 if size is None else (size.memory + size.files) // _PART

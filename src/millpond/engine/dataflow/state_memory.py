@@ -122,7 +122,9 @@ def move_into_memory(operator: Operator) -> Operator:
             if find_home(thing) is None:
                 moved[id(thing)] = thing, thing
             elif isinstance(thing, np.ndarray):
-                moved[id(thing)] = thing, thing.copy()
+                array = thing.copy()
+                array.flags.writeable = thing.flags.writeable
+                moved[id(thing)] = thing, array
             else:
                 rows = _as_rows(thing)
                 room = memoryview(bytearray(find_written_size(rows)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from millpond.runtime.advance_job import (
     RelationInput,
     SegmentFile,
     Sink,
+    StateShare,
 )
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.shared_logs import SharedLogs
@@ -131,9 +132,19 @@ def make_scheduling(settings: Mapping[str, Any]) -> Scheduling:
 class AdvanceJobs:
     """Makes jobs of the derivations that are due."""
 
-    def __init__(self, store: Path, stems: QueryStems) -> None:
+    def __init__(
+        self, store: Path, stems: QueryStems, workers: Callable[[], int] = lambda: 1
+    ) -> None:
+        """Make jobs.
+
+        Args:
+            store: The store's directory.
+            stems: The streams' Query SteMs.
+            workers: Gives how many processes run tasks.
+        """
         self._store = store
         self._stems = stems
+        self._workers = workers
         #: The members of the shared logs.
         self.shared = SharedLogs()
         self._life = uuid.uuid4().hex
@@ -194,7 +205,16 @@ class AdvanceJobs:
             sinks,
             constraints,
             make_scheduling(version.settings),
+            self._share(version, members),
         )
+
+    def _share(self, version: Version, members: list[Runnable]) -> StateShare:
+        """The memory for the job's state, in the process that runs it."""
+        memory = version.settings.get("memory", OPTIONS["memory"].default)
+        limit = parse_memory(memory) // self._workers()
+        queries = (version.query_of(item.derivation.stream) for item in members)
+        weights = [weight_of(query) for query in queries if query is not None]
+        return StateShare(limit, max(weights, default=1.0))
 
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
         derivation, has_begun = item.derivation, item.clock.next_seq > 0

@@ -76,7 +76,7 @@ class Advancer:
         self._floors = floors
         self._runtime = runtime
         self._events = events
-        self._jobs = AdvanceJobs(store, stems)
+        self._jobs = AdvanceJobs(store, stems, lambda: runtime.workers)
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._asked = 0

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
@@ -30,6 +31,7 @@ class DataflowAccounts:
             others, told = self._groups.get(job.group, (ids, _Told()))
             told.releases = dict(result.releases)
             told.work.update(result.work)
+            told.state.update(result.state)
             if result.queues.slices:
                 told.queues = result.queues
             self._groups[job.group] = (ids | others, told)
@@ -49,6 +51,16 @@ class DataflowAccounts:
             if stream_id in ids:
                 found.update(told.work)
         return found
+
+    def list_state(self, version: Version) -> dict[tuple[str, str], OperatorState]:
+        """What each operator keeps, by its dataflow's group and the node's key."""
+        with self._lock:
+            return {
+                (group, key): state
+                for group, (ids, told) in self._groups.items()
+                if not ids.isdisjoint(version.streams)
+                for key, state in told.state.items()
+            }
 
     def list_queues(self, version: Version) -> dict[int, QueueFigures]:
         """What waited in the last step that was cut into slices, by derivation."""
@@ -74,6 +86,7 @@ class _Told:
 
     releases: dict[str, list[ReleaseFigures]] = field(default_factory=dict)
     work: dict[str, OperatorWork] = field(default_factory=dict)
+    state: dict[str, OperatorState] = field(default_factory=dict)
     queues: QueueFigures | None = None
 
 
