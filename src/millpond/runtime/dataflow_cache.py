@@ -20,7 +20,6 @@ from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.engine.dataflow.state_limit import Memory
 from millpond.engine.dataflow.state_memory import StateSize
 from millpond.errors import MillpondError
-from millpond.model.mapped_memory import Home
 from millpond.model.time import BEGINNING
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob
@@ -28,6 +27,7 @@ from millpond.runtime.segment_inputs import SegmentInputs, read_back
 from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, select_at
 from millpond.state.scratch_folder import LEAST, SCRATCH, ScratchFolder
+from millpond.synopses.mapped_memory import Home
 
 #: How many groups' dataflows a worker keeps (the least recently used goes first), and how many
 #: dataflows beyond one of a group whose members are at several positions.

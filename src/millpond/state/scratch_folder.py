@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.model.mapped_memory import Mapping, map_file
 from millpond.model.owner_only import make_directory, open_owner_only
 from millpond.state.disk_floor import check_room
+from millpond.synopses.mapped_memory import Mapping, map_file
 
 #: The folder's name.
 SCRATCH = "scratch"

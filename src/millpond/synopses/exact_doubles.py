@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millpond.model.mapped_memory import allocate_like
 from millpond.synopses.double_walks import NONE, measure_extent
+from millpond.synopses.mapped_memory import allocate_like
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millpond.model.mapped_memory import allocate_like
 from millpond.synopses.counted_tree import RESERVE, WIDTH
+from millpond.synopses.mapped_memory import allocate_like
 from millpond.synopses.multiset_walks import find_transitions, slide, walk
 
 Ints = npt.NDArray[np.int64]

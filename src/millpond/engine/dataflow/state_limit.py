@@ -21,7 +21,7 @@ from millpond.engine.dataflow.state_memory import (
     move_into_files,
     move_into_memory,
 )
-from millpond.model.mapped_memory import Home
+from millpond.synopses.mapped_memory import Home
 
 #: An operator is measured again when that part of its state, or that many bytes, may be new.
 _PART, _BYTES = 8, 64 << 10

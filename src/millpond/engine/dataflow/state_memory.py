@@ -21,8 +21,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.mapped_memory import Home, find_home, find_written_size, write_rows
 from millpond.operators.protocol.node import Node, Operator
+from millpond.synopses.mapped_memory import Home, find_home, find_written_size, write_rows
 
 #: What operators share with their nodes, and never change.
 _DESCRIPTIONS = (Node, pa.Schema, pa.DataType, pa.Field)

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.model.mapped_memory import allocate_like
 from millpond.operators.aggregation.cells import Cells
 from millpond.operators.protocol.delta import Ints
 from millpond.operators.protocol.node import Scalars
+from millpond.synopses.mapped_memory import allocate_like
 from millpond.synopses.order_keys import make_order_keys
 from millpond.synopses.ordered_multiset import OrderedMultisets
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
-from millpond.model.mapped_memory import allocate_like, choose_like
 from millpond.model.time import END
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore, grow_array
+from millpond.synopses.mapped_memory import allocate_like, choose_like
 
 
 @compiled(types.void(READ_I64, I64, I64, types.int64))

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from numba import types
 
 from millpond.model.compiled import I64, compiled
-from millpond.model.mapped_memory import allocate_like
 from millpond.model.nested_values import needs_keys, value_keys
 from millpond.operators.protocol.delta import Bools, Ints
+from millpond.synopses.mapped_memory import allocate_like
 
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
 _STORE = types.Array(types.int64, 2, "C")

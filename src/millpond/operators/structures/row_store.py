@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.mapped_memory import allocate_like, keep_like
 from millpond.operators.protocol.delta import Bools, Delta, Ints
+from millpond.synopses.mapped_memory import allocate_like, keep_like
 
 #: Batches of more bytes are not merged, so that no copy of all rows is ever made.
 _MERGED = 16 << 20

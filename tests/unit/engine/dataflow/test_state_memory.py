@@ -14,10 +14,10 @@ from millpond.engine.dataflow.state_memory import (
     move_into_files,
     move_into_memory,
 )
-from millpond.model.mapped_memory import allocate_like, choose_like, find_home, keep_like
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.structures.expiration_queues import FifoQueue, PartitionedQueue
 from millpond.state.scratch_folder import ScratchFolder
+from millpond.synopses.mapped_memory import allocate_like, choose_like, find_home, keep_like
 
 
 class Holder:
