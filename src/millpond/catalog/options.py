@@ -155,6 +155,16 @@ _EVERY = (
         " [when it gets too much](../guide/pressure.md#state-in-files).",
     ),
     Option(
+        "state_limit",
+        (Scope.SYSTEM,),
+        MEMORY_OR_UNBOUNDED,
+        "how many bytes of state followed queries may have, in memory and in files together",
+        "unbounded",
+        entities=("memory",),
+        remark="Beyond it the changes of the lightest queries are suspended; they are tried again"
+        " later, and catch up.",
+    ),
+    Option(
         "query_memory",
         (Scope.SYSTEM,),
         MEMORY_OR_UNBOUNDED,

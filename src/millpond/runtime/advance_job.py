@@ -66,6 +66,7 @@ class Sink:
         look: Of a query with a budget: what it looks at, in place of the plan.
         waiting: The file of the regions that wait to be looked at, and its checksum.
         members: Of a shared log: the change logs whose changes it gets.
+        weight: The weight of the query; lighter ones give way.
     """
 
     stream_id: int
@@ -80,6 +81,7 @@ class Sink:
     look: Look | None = None
     waiting: tuple[str, str] | None = None
     members: LogMembers | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ class StateShare:
     Attributes:
         limit: How many bytes; what is beyond lies in files. None: any number.
         weight: The weight of the job's weightiest query; lighter dataflows give way.
+        most: How many bytes of state the dataflow may have, in memory and files; None: any number.
     """
 
     limit: int | None = None
     weight: float = 1.0
+    most: int | None = None
 
 
 @dataclass(frozen=True)

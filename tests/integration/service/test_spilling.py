@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -84,3 +85,33 @@ def test_state_without_memory_lies_in_files_and_gives_the_same_changes(
         push(pond, ROWS)
         assert fetch_all(pond) == expected[1]
         assert pond.entities.one("memory:all").figures["bytes in files"] == 0
+        asked = "SELECT before, after, measured > 100 AS much FROM system$actions"
+        assert pond.ask(f"{asked} WHERE action = 'spill'").rows() == [
+            (0.0, 1.0, True),
+            (1.0, 0.0, False),
+        ]
+
+
+def test_beyond_the_limit_the_lightest_queries_are_suspended_and_catch_up(
+    tmp_path: Path, expected: list[dict[str, list[object]]]
+) -> None:
+    with open_with(tmp_path / "store", "1 KB") as pond:
+        for name in ("grouped", "recent"):  # one dataflow; the others are another
+            pond.execute(f"ALTER QUERY {name} SET (weight = 3)")
+        pond.execute("ALTER QUERY lacking SET (weight = 2)")
+        push(pond, 0)
+        assert fetch_all(pond) == expected[0]
+        size = pond.entities.one("memory:all").figures
+        needed = size["bytes"] + size["bytes in files"]
+        pond.execute(f"ALTER SYSTEM SET (state_limit = '{needed // 1250} KB')")
+        push(pond, ROWS)
+        with pytest.raises(MillpondError) as caught:
+            pond.query("joined").fetch()
+        assert "state_limit" in str(caught.value)
+        for name in ("grouped", "recent", "lacking"):
+            assert pond.query(name).fetch(limit=100_000).rows() == expected[1][name]
+        steps = "SELECT name, before, after FROM system$actions WHERE action = 'suspend'"
+        assert pond.ask(steps).rows() == [("joined", 0.0, 1.0)]
+        pond.execute("ALTER SYSTEM SET (state_limit = 'unbounded')")
+        assert pond.query("joined").fetch(limit=100_000).rows() == expected[1]["joined"]
+        assert pond.ask(steps).rows() == [("joined", 0.0, 1.0), ("joined", 1.0, 0.0)]

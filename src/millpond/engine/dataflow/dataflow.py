@@ -264,6 +264,7 @@ class Dataflow:
         """Drop a plan, and the nodes no other plan reads."""
         self._forget(sink)
         self._arrange()
+        self._limit.forget(self._flow)
 
     def _forget(self, sink: str) -> None:
         del self._plans[sink]

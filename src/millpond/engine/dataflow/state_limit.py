@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millpond.engine.dataflow.arrangement import Arrangement, Unstartable
+from millpond.engine.dataflow.arrangement import Arrangement
 from millpond.engine.dataflow.state_memory import (
     StateSize,
     measure_state,
@@ -93,8 +93,14 @@ class StateLimit:
         return StateSize(int(self._expected), sum(size.files for size in sizes))
 
     def list_state(self, flow: Arrangement) -> dict[str, OperatorState]:
-        """List what operators keep, of those of which it changed since this was last asked."""
-        found = {}
+        """List what operators keep, of those of which it changed since this was last asked.
+
+        Of operators that are gone it says that they keep nothing.
+        """
+        gone = self._listed.keys() - flow.operators.keys()
+        found = {key: OperatorState(0, 0, 0) for key in gone}
+        for key in gone:
+            del self._listed[key]
         for key, operator in flow.operators.items():
             size = self.sizes.get(key) or StateSize()
             taken = int(self._taken.get(key, 0.0))
@@ -137,7 +143,7 @@ class StateLimit:
 
     def forget(self, flow: Arrangement) -> None:
         """Forget operators that there are no more."""
-        for known in (self.sizes, self._taken, self._listed):
+        for known in (self.sizes, self._taken):
             for key in known.keys() - flow.operators.keys():
                 known.pop(key)
         in_memory = sum(size.memory for size in self.sizes.values())
@@ -160,6 +166,8 @@ class StateLimit:
         for key in keys:
             operator = flow.operators[key]
             before = self._in_memory(key) + self._taken.pop(key, 0.0)
-            is_whole = not isinstance(operator, Unstartable)
-            self.sizes[key] = measure_state(operator) if is_whole else StateSize()
+            try:
+                self.sizes[key] = measure_state(operator)
+            except Exception:  # such state is not moved, and fails no query
+                self.sizes[key] = StateSize()
             self._expected += self.sizes[key].memory - before

@@ -48,7 +48,11 @@ class StateSize:
 
 
 def measure_state(operator: Operator) -> StateSize:
-    """Measure what the state of an operator takes."""
+    """Measure what the state of an operator takes.
+
+    Raises:
+        Exception: its state cannot be pickled, which breaks the protocol.
+    """
     memory = files = 0
     seen: set[int] = set()
 

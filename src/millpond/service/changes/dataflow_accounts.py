@@ -32,6 +32,10 @@ class DataflowAccounts:
             told.releases = dict(result.releases)
             told.work.update(result.work)
             told.state.update(result.state)
+            for key, state in result.state.items():
+                if not (state.rows or state.memory or state.files):
+                    del told.state[key]
+            told.weight = job.share.weight
             if result.queues.slices:
                 told.queues = result.queues
             self._groups[job.group] = (ids | others, told)
@@ -62,6 +66,21 @@ class DataflowAccounts:
                 for key, state in told.state.items()
             }
 
+    def list_weighed_state(self, version: Version) -> dict[str, tuple[float, int, int]]:
+        """By group, its weight, and the bytes of its state in memory and in files."""
+        with self._lock:
+            groups = [
+                (group, told)
+                for group, (ids, told) in self._groups.items()
+                if not ids.isdisjoint(version.streams)
+            ]
+            found = {}
+            for group, told in groups:
+                kept = list(told.state.values())
+                memory, files = sum(one.memory for one in kept), sum(one.files for one in kept)
+                found[group] = (told.weight, memory, files)
+            return found
+
     def list_queues(self, version: Version) -> dict[int, QueueFigures]:
         """What waited in the last step that was cut into slices, by derivation."""
         return {
@@ -87,6 +106,7 @@ class _Told:
     releases: dict[str, list[ReleaseFigures]] = field(default_factory=dict)
     work: dict[str, OperatorWork] = field(default_factory=dict)
     state: dict[str, OperatorState] = field(default_factory=dict)
+    weight: float = 1.0
     queues: QueueFigures | None = None
 
 
