@@ -20,8 +20,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from tests.oracle.rows import normalize
 
-from millpond.algebra.rows import normalize
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.engine.dataflow.state_memory import move_into_files, move_into_memory
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
