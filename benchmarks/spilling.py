@@ -21,13 +21,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, plan_query
 
 from _harness import picture, show
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.engine.dataflow.state_limit import Memory
 from millpond.state.scratch_folder import ScratchFolder
-from millpond.testing.changes_play import BEFORE, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 #: Elements of each stream in a step.

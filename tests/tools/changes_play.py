@@ -12,6 +12,7 @@ import pyarrow as pa
 from tests.oracle.changes import OracleChange, changes
 from tests.oracle.rows import normalize
 from tests.oracle.world import World
+from tests.tools.no_memory import no_memory
 
 from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
@@ -24,7 +25,6 @@ from millpond.model.time import BEGINNING, END
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.resolve.names import TablesAlone
-from millpond.testing.no_memory import no_memory
 
 #: The instant before the beginning of time: from here on, changes add up to the relation.
 BEFORE = BEGINNING - 1

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from tests.oracle.rows import normalize
+from tests.tools.no_memory import no_memory
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.engine.dataflow.state_memory import move_into_files, move_into_memory
@@ -30,7 +31,6 @@ from millpond.operators.expire import announce_expirations
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
 from millpond.planner.dataflow.plan import list_in_order
-from millpond.testing.no_memory import no_memory
 
 Row = tuple[Any, ...]
 #: A bag of rows: the value of a relation at an instant.
