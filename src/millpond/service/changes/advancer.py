@@ -237,7 +237,7 @@ class Advancer:
         """Retry now what was suspended because of `state_limit`."""
         for id, error in self.retries.list_errors().items():
             if is_beyond_limit(error):
-                self.retries.retry(id)
+                self.retries.clear(id)
         self.wake()
 
     def begin_again(self, stream_ids: Iterable[int]) -> None:
