@@ -54,6 +54,7 @@ TESTED_THROUGH = {
     "api/connections.py": "surfaces/over_http/test_http_transport.py",
     "api/rights/guarded_pond.py": "surfaces/over_http/test_http_roles.py",
     "api/routers": "surfaces/over_http/test_openapi.py",  # every call, with what fits and does not
+    "cli/backup_and_restore.py": "surfaces/command_line/test_cli.py",
     "cli/check_and_repair.py": "surfaces/command_line/test_cli.py",
     "engine/matching": "unit/engine/matching/test_match.py",
     "engine/predicates": "unit/engine/predicates/test_factors.py",
@@ -62,6 +63,7 @@ TESTED_THROUGH = {
     "planner/dataflow": "unit/operators/test_conformance.py",
     "planner/optimize": "unit/planner/optimize/test_strategies.py",
     "runtime/spark": "spark/test_file_sources.py",
+    "state/backup": "unit/state/backup/test_restore.py",
     "state/database": "unit/state/test_epoch_log_model.py",  # opened again after any changes
     "state/journal": "unit/state/test_journal.py",
     "synopses/counted_tree.py": "unit/synopses/test_ordered_multiset.py",
