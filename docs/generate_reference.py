@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from tests.tools.golden_file import MoveClock, RunStatement, read_golden
+
 from millpond.api.app import create_app
 from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.api.problems import status_of
@@ -25,7 +27,6 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
-from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 

@@ -16,12 +16,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pond_life import FOLLOWED, NOON, QUERIES, line_of, received, steps, take
+from tests.oracle.oracle_pond import OraclePond
 
 from millpond.state.fail_points import FAIL_POINTS
 from millpond.state.store import REFERENCED
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 pytestmark = pytest.mark.slow
 
