@@ -13,6 +13,7 @@ from hypothesis import given, settings
 sys.path.insert(0, str(Path(__file__).parent))
 
 from test_scripts import FEW, declare, fetched, invoked, play
+from tests.tools.random_scripts import Script, scripts
 
 from millpond.runtime.spark.checkpoint import cut_back
 from millpond.state.backup.backup import backup_store
@@ -20,7 +21,6 @@ from millpond.state.backup.restore import restore_store
 from millpond.state.check_and_repair.check import check_store
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.random_scripts import Script, scripts
 
 
 def look(pond: Any, script: Script) -> list[Any]:
