@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from tests.tools.golden_file import MoveClock, RunStatement, read_golden
-
 from millpond.api.app import create_app
 from millpond.api.client import RemoteHandle, RemotePond, RemoteStream
 from millpond.api.problems import status_of
@@ -31,6 +29,10 @@ from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.tools.golden_file import MoveClock, RunStatement, read_golden  # noqa: E402
+
 REFERENCE = ROOT / "docs" / "reference"
 GOLDENS = ROOT / "tests" / "cql"
 
