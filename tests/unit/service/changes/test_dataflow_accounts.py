@@ -56,7 +56,7 @@ def test_what_operators_keep_is_known_until_they_are_gone() -> None:
     failures = {2: MillpondError("POND-405", "no room")}
     accounts.note(job("g", 1, 2), AdvanceResult(failures=failures, state=gone))
     assert [one.key for one in accounts.list_operators(version(1, 3))] == ["m", "n"]
-    assert accounts.list_weighed_state(version(3)) == {"h": heavy}
+    assert accounts.list_weighed_state(version(3)) == {"h": (3.0, 100, 300)}
 
 
 def test_figures_of_several_joins_are_added_up() -> None:
