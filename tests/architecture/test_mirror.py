@@ -53,6 +53,7 @@ TESTED_THROUGH = {
     "api/connections.py": "surfaces/over_http/test_http_transport.py",
     "api/rights/guarded_pond.py": "surfaces/over_http/test_http_roles.py",
     "api/routers": "surfaces/over_http/test_openapi.py",  # every call, with what fits and does not
+    "cli/backup_and_restore.py": "surfaces/command_line/test_cli.py",
     "cli/check_and_repair.py": "surfaces/command_line/test_cli.py",
     "engine/matching": "unit/engine/matching/test_match.py",
     "engine/predicates": "unit/engine/predicates/test_factors.py",

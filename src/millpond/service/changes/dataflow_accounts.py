@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
@@ -22,7 +23,7 @@ class DataflowAccounts:
 
     def note(self, job: AdvanceJob, result: AdvanceResult) -> None:
         """Note what a job told of the dataflow it advanced."""
-        if result.failures and not result.releases:
+        if result.failures and not (result.releases or result.state):
             return
         ids = frozenset(sink.stream_id for sink in job.sinks)
         with self._lock:
@@ -30,6 +31,11 @@ class DataflowAccounts:
             others, told = self._groups.get(job.group, (ids, _Told()))
             told.releases = dict(result.releases)
             told.work.update(result.work)
+            told.state.update(result.state)
+            for key, state in result.state.items():
+                if not state.name:
+                    del told.state[key]
+            told.weight = job.share.weight
             if result.queues.slices:
                 told.queues = result.queues
             self._groups[job.group] = (ids | others, told)
@@ -50,6 +56,34 @@ class DataflowAccounts:
                 found.update(told.work)
         return found
 
+    def list_operators(self, version: Version) -> list[RunningOperator]:
+        """List the operators that run, with what they keep and did."""
+        return [
+            RunningOperator(key, ids, state, replace(told.work.get(key) or OperatorWork()))
+            for ids, told in self._list_groups(version)
+            for key, state in list(told.state.items())
+        ]
+
+    def list_state(self, version: Version, stream_id: int) -> dict[str, OperatorState]:
+        """What the operators keep that compute a derivation's changes, by node key."""
+        every = self.list_operators(version)
+        return {one.key: one.state for one in every if stream_id in one.derivations}
+
+    def list_weighed_state(self, version: Version) -> dict[str, tuple[float, int, int]]:
+        """By group, its weight, and the bytes of its state in memory and in files."""
+        with self._lock:
+            groups = [
+                (group, told)
+                for group, (ids, told) in self._groups.items()
+                if not ids.isdisjoint(version.streams)
+            ]
+            found = {}
+            for group, told in groups:
+                kept = list(told.state.values())
+                memory, files = sum(one.memory for one in kept), sum(one.files for one in kept)
+                found[group] = (told.weight, memory, files)
+            return found
+
     def list_queues(self, version: Version) -> dict[int, QueueFigures]:
         """What waited in the last step that was cut into slices, by derivation."""
         return {
@@ -68,12 +102,31 @@ class DataflowAccounts:
             return list(self._groups.values())
 
 
+@dataclass(frozen=True)
+class RunningOperator:
+    """An operator of a dataflow that runs.
+
+    Attributes:
+        key: Its node's key.
+        derivations: The ids of the derivations that its dataflow computes.
+        state: What it keeps.
+        work: What it did.
+    """
+
+    key: str
+    derivations: frozenset[int]
+    state: OperatorState
+    work: OperatorWork
+
+
 @dataclass
 class _Told:
     """What jobs told of a group's dataflow."""
 
     releases: dict[str, list[ReleaseFigures]] = field(default_factory=dict)
     work: dict[str, OperatorWork] = field(default_factory=dict)
+    state: dict[str, OperatorState] = field(default_factory=dict)
+    weight: float = 1.0
     queues: QueueFigures | None = None
 
 
@@ -106,6 +159,19 @@ def describe_releases(figures: Sequence[ReleaseFigures]) -> str:
     held = sum(h for h, _ in sides.values())
     without = held + sum(r for _, r in sides.values())
     return f"released by {', '.join(names)}: {held:,} rows held, {without:,} without"
+
+
+def describe_state(state: OperatorState) -> str:
+    """Say what an operator keeps.
+
+    >>> describe_state(OperatorState("join", 1000, 250_000, 0))
+    'keeps 1,000 rows, 250 KB in memory'
+    >>> describe_state(OperatorState("join", 1, 1_000, 12_400))
+    'keeps 1 row, 1 KB in memory, 12.4 KB in files'
+    """
+    rows = "1 row" if state.rows == 1 else f"{state.rows:,} rows"
+    text = f"keeps {rows}, {state.memory / 1e3:,.3g} KB in memory"
+    return f"{text}, {state.files / 1e3:,.3g} KB in files" if state.files else text
 
 
 def describe_work(work: OperatorWork) -> str:
