@@ -475,7 +475,7 @@ app.add_typer(manage_tokens.app, name="token")
 
 @app.command()
 def alerts() -> None:
-    """Prints alert rules for Prometheus, for a file among its `rule_files`."""
+    """Prints alert rules for Prometheus, for a file that its configuration names."""
     from importlib.resources import files
 
     print(files("millpond.service.observe").joinpath("alerts.yml").read_text(), end="")
