@@ -51,7 +51,7 @@ class AppendedFile:
 
 
 @dataclass(frozen=True)
-class Commit:
+class AppendedVersion:
     """What a version appended; `mark` tells it from another table's version of that number."""
 
     files: tuple[AppendedFile, ...]
@@ -103,7 +103,7 @@ class TableLog:
             for n, row in enumerate(rows)
         )
 
-    def read(self, version: int) -> Commit | None:
+    def read(self, version: int) -> AppendedVersion | None:
         """What a version appended; None if the table does not have it yet.
 
         Raises:
@@ -136,7 +136,7 @@ class TableLog:
             AppendedFile(version, n, self._place(add["path"]), add.get("partitionValues") or {})
             for n, add in enumerate(added)
         )
-        return Commit(files, xxhash.xxh3_64_hexdigest(data))
+        return AppendedVersion(files, xxhash.xxh3_64_hexdigest(data))
 
     def mark(self, version: int) -> str | None:
         """What tells a version from another table's; None if its commit is not kept any more."""
