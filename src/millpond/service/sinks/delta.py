@@ -1,7 +1,7 @@
 """Delta tables that changes are appended to, each change once.
 
 A delivery is one version of the table. The commit has the rows, and says with two applications'
-versions (`txn` actions of Delta's protocol) which delivery it is, and up to which cursor. The
+versions ("txn" actions of Delta's protocol) which delivery it is, and up to which cursor. The
 client does not compare these with what the table has: it would commit one delivery twice. So its
 retries are off, and a commit counts only on top of the version in which the sink has read how far
 the table is.
