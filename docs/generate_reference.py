@@ -25,11 +25,14 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
-from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.tools.golden_file import MoveClock, RunStatement, read_golden  # noqa: E402
+
 REFERENCE = ROOT / "docs" / "reference"
 GOLDENS = ROOT / "tests" / "cql"
 
@@ -233,7 +236,7 @@ def options_page() -> str:
         "## Settings of the system",
         "",
         "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entities"
-        " `queue:inbox` and `scheduler:all` over HTTP. They are durable.",
+        " `queue:inbox`, `scheduler:all` and `memory:all` over HTTP. They are durable.",
         "",
         *_table(Scope.SYSTEM),
         "",

@@ -1,0 +1,308 @@
+"""Checks an operator against the protocol of operators.
+
+`check_operator` runs nodes over histories of their inputs and raises AssertionError where
+
+- the output's bag at an instant is not the node's meaning over the inputs' bags,
+- the output depends on the cut of the feed,
+- a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
+- state is left when everything has expired,
+- its state cannot be pickled at any moment, or moved into files and back.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+from tests.oracle.rows import normalize
+from tests.tools.no_memory import no_memory
+
+from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.engine.dataflow.state_memory import move_into_files, move_into_memory
+from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
+from millpond.model.time import BEGINNING, END
+from millpond.operators.expire import announce_expirations
+from millpond.operators.protocol.delta import Delta, positional_schema
+from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
+from millpond.planner.dataflow.plan import list_in_order
+
+Row = tuple[Any, ...]
+#: A bag of rows: the value of a relation at an instant.
+Rows = Counter[Row]
+#: The meaning of a node: computes its bag from the bags of its inputs.
+Meaning = Callable[..., Rows]
+
+#: An instant after all expirations.
+LATE = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class GivenInput(Node):
+    """An input whose history is given: the bottom of a plan under test."""
+
+    label: str
+    types: tuple[pa.DataType, ...]
+    leaves: Edge
+
+    @property
+    def schema(self) -> pa.Schema:
+        return positional_schema(self.types)
+
+    @property
+    def name(self) -> str:
+        return self.label
+
+    @property
+    def edge(self) -> Edge:
+        return self.leaves
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.leaves.pattern is not Pattern.MONOTONIC
+
+    @property
+    def announces(self) -> bool:
+        return self.leaves.pattern is Pattern.STRICT
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (self.label,)
+
+    @property
+    def feed(self) -> tuple[str, str, tuple[str, ...]]:
+        return ("given", self.label, ())
+
+    def operator(self) -> Operator:
+        raise AssertionError("an input is given, not computed")
+
+
+@dataclass(frozen=True)
+class Life:
+    """A row of an input's history, alive from `at` on until before `until`.
+
+    `cut` is the instant at which a negative tuple ends the row early; None if none does.
+    """
+
+    row: Row
+    at: int
+    until: int
+    cut: int | None = None
+
+
+def check_operator(
+    node: Node,
+    histories: Mapping[str, Sequence[Life]],
+    cuts: Sequence[int],
+    meaning: Meaning,
+    intervals: Collection[int | None] = (None,),
+) -> None:
+    """Raise AssertionError if a node breaks the protocol on a history.
+
+    Args:
+        node: The node, over `GivenInput` inputs (directly or below an `Expire`).
+        histories: The history of each input, by label.
+        cuts: Ascending instants below LATE to which the node is advanced; LATE is added.
+        meaning: Computes its bag from its inputs' bags, in the order of `node.inputs`.
+        intervals: The readers' purging intervals; at most LATE // 2, or None.
+    """
+    given = [i for i in list_in_order([node]) if i.feed is not None]
+    whole = run(node, histories, [LATE], intervals)
+    parts = run(node, histories, [*cuts, LATE], intervals)
+    labels = [_label(i) for i in node.inputs]
+    instants = {BEGINNING, LATE}
+    for life in (life for history in histories.values() for life in history):
+        instants |= {life.at, life.until, life.cut or life.at}
+    instants |= {i + d for i in set(instants) for d in (-1, 1)}
+    for instant in sorted(i for i in instants if BEGINNING <= i <= LATE):
+        bags = {
+            g.label: bag_at(histories[g.label], instant) for g in given if isinstance(g, GivenInput)
+        }
+        expected = meaning(*[bags[label] for label in labels])
+        for name, way in (("at once", whole), ("cut", parts)):
+            actual = sum_deltas(way.deltas, instant)
+            if actual != expected:
+                raise AssertionError(
+                    f"{node.name} {name} at {instant}, cuts {list(cuts)}\n"
+                    f"given:    {sorted(actual.elements(), key=repr)}\n"
+                    f"expected: {sorted(expected.elements(), key=repr)}"
+                )
+    check_pattern(node, parts.deltas)
+    everything = [life for history in histories.values() for life in history]
+    if all((life.cut or life.until) <= LATE for life in everything):
+        assert not parts.left, f"{node.name} keeps {parts.left} rows when all have expired"
+
+
+def bag_at(history: Sequence[Life], instant: int) -> Rows:
+    """Compute an input's bag at an instant."""
+    return Counter(
+        tuple(map(normalize, life.row))
+        for life in history
+        if life.at <= instant < (life.until if life.cut is None else life.cut)
+    )
+
+
+def sum_deltas(deltas: Sequence[Delta], instant: int) -> Rows:
+    """Add up deltas to the bag at an instant."""
+    bag: Rows = Counter()
+    for delta in deltas:
+        here = delta.where((delta.at <= instant) & (instant < delta.until))
+        columns = [column.to_pylist() for column in here.rows.columns]
+        for row, weight in zip(zip(*columns, strict=True), here.weight.tolist(), strict=True):
+            bag[tuple(map(normalize, row))] += weight
+    return Counter({row: count for row, count in bag.items() if count})
+
+
+@dataclass(frozen=True)
+class OperatorRun:
+    """The output of a node, and the number of rows of state it kept at the end."""
+
+    deltas: list[Delta]
+    left: int
+
+
+def run(
+    node: Node,
+    histories: Mapping[str, Sequence[Life]],
+    cuts: Sequence[int],
+    intervals: Collection[int | None] = (None,),
+) -> OperatorRun:
+    """Advance a node to each cut in turn; between, its state is pickled and moved."""
+    nodes = list(list_in_order([node]))
+    operators = {n.key: n.operator() for n in nodes if n.feed is None}
+    for n in nodes:
+        if n.purges:
+            cast(Purger, operators[n.key]).purging.set_intervals(intervals)
+    scalars: Scalars = DuckDBScalars()
+    given: list[Delta] = []
+    position = BEGINNING - 1
+    for cut in cuts:
+        deltas: dict[str, Delta] = {}
+        for n in nodes:
+            if isinstance(n, GivenInput):
+                deltas[n.key] = _feed_input(n, histories[n.label], position, cut)
+            else:
+                inputs = [deltas[i.key] for i in n.inputs]
+                deltas[n.key] = operators[n.key].advance(inputs, cut, scalars)
+                _check_delta(n, deltas[n.key], position, cut)
+        given.append(deltas[node.key])
+        operators = _carry(operators, len(given))
+        position = cut
+    return OperatorRun(given, operators[node.key].size())
+
+
+def _carry(operators: dict[str, Operator], number: int) -> dict[str, Operator]:
+    """Pickle operators and read them back, or move their state, by the number of the step."""
+    if number % 2:
+        return pickle.loads(pickle.dumps(operators))
+    if number % 3 == 0:
+        return {key: move_into_memory(operator) for key, operator in operators.items()}
+    home, only_rows = no_memory().home, number % 8 == 4
+    return {
+        key: move_into_files(operator, home, only_rows=only_rows)
+        for key, operator in operators.items()
+    }
+
+
+def _feed_input(node: GivenInput, history: Sequence[Life], after: int, upto: int) -> Delta:
+    """Make an input's delta: rows with their expirations, negative tuples for rows cut short."""
+    rows: list[tuple[int, int, int, Row]] = []
+    for life in history:
+        if after < life.at <= upto:
+            rows.append((life.at, life.until, 1, life.row))
+        if life.cut is not None and after < life.cut <= upto:
+            rows.append((life.cut, life.until, -1, life.row))
+    rows.sort(key=lambda entry: entry[0])
+    columns = list(zip(*(entry[3] for entry in rows), strict=True)) or [()] * len(node.types)
+    arrays = [pa.array(list(c), t) for c, t in zip(columns, node.types, strict=True)]
+    numbers = [np.array([entry[i] for entry in rows], np.int64) for i in range(3)]
+    return Delta(pa.RecordBatch.from_arrays(arrays, schema=node.schema), *numbers)
+
+
+def _label(node: Node) -> str:
+    return node.label if isinstance(node, GivenInput) else _label(node.inputs[0])
+
+
+def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
+    """Check INV-DELTA-1, and that only nodes with `carries_expirations` output expirations."""
+    assert delta.rows.schema.equals(node.schema), f"{node.name}: {delta.rows.schema}"
+    assert len(delta) == delta.rows.num_rows == len(delta.until) == len(delta.weight)
+    assert (np.diff(delta.at) >= 0).all(), f"{node.name}: rows out of order"
+    assert ((after < delta.at) & (delta.at <= upto)).all(), f"{node.name}: rows of another step"
+    assert (delta.at < delta.until).all(), f"{node.name}: an empty life"
+    assert (delta.weight != 0).all(), f"{node.name}: a weight of zero"
+    assert node.carries_expirations or delta.is_explicit, f"{node.name}: an expiration"
+
+
+def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
+    """Check law 6: no row leaves in a way that the update pattern rules out.
+
+    Where rows carry expirations and are not announced, only a STRICT edge has negative tuples.
+    """
+    pattern = node.pattern
+    ends: list[int] = []
+    for delta in deltas:
+        if pattern is not Pattern.STRICT and not node.announces:
+            assert (delta.weight > 0).all(), f"{node.name} is {pattern.name}: a negative tuple"
+        if pattern is Pattern.WEAKEST and node.carries_expirations:
+            ends += delta.until.tolist()
+        if pattern is Pattern.MONOTONIC:
+            assert (delta.weight > 0).all(), f"{node.name} is MONOTONIC: a row leaves"
+            assert delta.is_explicit, f"{node.name} is MONOTONIC: a row will leave"
+    assert ends == sorted(ends), f"{node.name} is WEAKEST: rows leave out of order"
+
+
+# -- random histories ------------------------------------------------------------------------------
+
+
+@st.composite
+def histories(
+    draw: st.DrawFn, rows: st.SearchStrategy[Row], edge: Edge, most: int = 12
+) -> list[Life]:
+    """Draw a history of rows that leave as an edge's update pattern says."""
+    found = []
+    instants = st.integers(0, 20)
+    (length,) = edge.lengths or (0,)
+    assert isinstance(length, int)
+    for _ in range(draw(st.integers(0, most))):
+        row, at = draw(rows), draw(instants)
+        match edge.pattern:
+            case Pattern.MONOTONIC:
+                found.append(Life(row, at, END))
+            case Pattern.WEAKEST:
+                found.append(Life(row, at, at + length))
+            case Pattern.WEAK:
+                found.append(Life(row, at, at + draw(st.integers(1, 8))))
+            case _:
+                until = draw(st.sampled_from((END, at + draw(st.integers(2, 9)))))
+                early = st.integers(at + 1, min(until, at + 9) - 1 if until < END else at + 9)
+                cut = draw(early) if until >= END or draw(st.booleans()) else None
+                found.append(Life(row, at, until, cut))
+    # Elements of one instant come in the same order, however the feed is cut.
+    return sorted(found, key=lambda life: life.at)
+
+
+#: Edges of every update pattern, for the inputs of an operator.
+EDGES = (MONOTONIC, Edge(Pattern.WEAKEST, frozenset([5])), WEAK, STRICT)
+
+
+def cuts() -> st.SearchStrategy[list[int]]:
+    """Draw the cuts of a feed."""
+    return st.lists(st.integers(-1, 30), max_size=6, unique=True).map(sorted)
+
+
+__all__ = [
+    "EDGES",
+    "LATE",
+    "GivenInput",
+    "Life",
+    "announce_expirations",
+    "check_operator",
+    "cuts",
+    "histories",
+]
