@@ -225,7 +225,7 @@ _EVERY = (
         (Scope.QUERY,),
         MEMORY,
         "the most memory an evaluation may keep for groups, sorts and joins",
-        "512 MB",
+        "384 MB",
         entities=("answer",),
         allows_sharing=True,
         remark="All long evaluations together keep no more than the server's --max-memory, so that"

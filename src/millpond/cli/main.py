@@ -214,7 +214,7 @@ def serve(
             help="The most memory all long evaluations may keep together, and any of them, as"
             " '1 GB'.",
         ),
-    ] = "512 MB",
+    ] = "384 MB",
     audit_log: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where changes and refusals are logged, as JSON lines."),
