@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from tests.tools.check_operator import GivenInput
 
 from _harness import show
 from millpond.engine.dataflow.net_changes import net_changes
@@ -33,7 +34,6 @@ from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
-from millpond.testing.check_operator import GivenInput
 
 TYPES = (pa.int32(), pa.int32())
 SCHEMA = positional_schema(TYPES)

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, plan_query
 
 from _harness import RESULTS, console, show
 from millpond.engine.dataflow.dataflow import Dataflow
@@ -30,8 +32,6 @@ from millpond.engine.dataflow.scheduling.protocol import (
     SchedulingPolicy,
 )
 from millpond.engine.dataflow.step import Scheduling
-from millpond.testing.changes_play import BEFORE, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 PLANS = {

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 import duckdb
 import numpy as np
 import pyarrow as pa
+from tests.oracle.oracle_pond import OraclePond
+from tests.oracle.world import World
+from tests.tools.changes_play import plan_query
 
 from _harness import console, show
-from millpond.algebra.world import World
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import plan_query
-from millpond.testing.oracle_pond import OraclePond
 from peers import flink
 
 KEYS = 1_000

@@ -18,13 +18,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, plan_query
 
 from _harness import picture, show
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
 from millpond.planner.optimize.statistics import GuessedStatistics
-from millpond.testing.changes_play import BEFORE, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 #: Orders of one step, and of a window.

@@ -25,11 +25,14 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
-from millpond.testing.golden_file import MoveClock, RunStatement, read_golden
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.tools.golden_file import MoveClock, RunStatement, read_golden  # noqa: E402
+
 REFERENCE = ROOT / "docs" / "reference"
 GOLDENS = ROOT / "tests" / "cql"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.tools.golden import MakePond, PondUnderTest
 from tests.waiting import wait_until
 
-from millpond.testing.golden import MakePond, PondUnderTest
 from millpond.testing.manual_clock import ManualClock
 
 #: The same examples every time, on a machine of any speed: what fails on one fails on all. A test

@@ -1,13 +1,13 @@
 """Millpond: a data stream management system on Apache Spark, in which queries are data.
 
-Reading order. The path of a query: `cql` reads text into a syntax tree, `catalog` holds what a
-name stands for, `algebra` says naively what a query means, `planner` resolves names and types and
-plans. The path of a tuple: `engine` (no clock, no files, no Spark) admits rows, matches them with
-the standing queries, joins them and answers; `state` keeps segments and epochs; `runtime` is what
-Spark's workers run. The path of a change: `operators` compute what changes in an answer when its
-inputs change, over the state structures of `synopses`. `service` puts all of it together as a
-pond. People reach a pond through `api` (HTTP), `console` and `cli`. `demo` shows one at work;
-`testing` is public. ARCHITECTURE.md walks through the paths.
+Reading order. The path of a query: `cql` reads text into a syntax tree, `catalog` holds what a name
+stands for, `planner` resolves names and types and plans. The path of a tuple: `engine` (no clock,
+no files, no Spark) admits rows, matches them with the standing queries, joins them and answers;
+`state` keeps segments and epochs; `runtime` is what Spark's workers run. The path of a change:
+`operators` compute what changes in an answer when its inputs change, over the state structures of
+`synopses`. `service` puts all of it together as a pond. People reach a pond through `api` (HTTP),
+`console` and `cli`. `demo` shows one at work; `testing` is public. ARCHITECTURE.md walks through
+the paths.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ LAYERS = (
     ("cql",),
     ("catalog",),
     ("confined",),
-    ("algebra",),
     ("synopses",),
     ("operators",),
     ("planner",),
@@ -91,6 +90,16 @@ def test_packages_import_downwards_only():
                 if used != package and RANK[used] >= RANK[package]:
                     wrong.append(f"{module(file)} imports {name}")
     assert wrong == []
+
+
+def test_the_oracle_shares_no_code_with_the_engine():
+    """It has the language, the objects and the times of Millpond, and computes the rest itself."""
+    shared = ("catalog", "cql", "errors", "model", "testing.manual_clock")
+    for file in sorted((ROOT / "tests" / "oracle").glob("*.py")):
+        for name in imports(file):
+            if name.startswith("millpond."):
+                assert name.removeprefix("millpond.").startswith(shared), f"{file.name}: {name}"
+            assert not name.startswith("tests.tools"), f"{file.name}: {name}"
 
 
 def test_every_package_has_a_layer():

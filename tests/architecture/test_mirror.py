@@ -50,10 +50,10 @@ MOST_UNNAMED = 40
 #: Folders and modules that no test names, and the test that goes through them as a whole. A new
 #: module of many decisions gets a test of its own, unless one of these already reaches it.
 TESTED_THROUGH = {
-    "algebra": "cql/test_goldens.py",  # what every golden says
     "api/connections.py": "surfaces/over_http/test_http_transport.py",
     "api/rights/guarded_pond.py": "surfaces/over_http/test_http_roles.py",
     "api/routers": "surfaces/over_http/test_openapi.py",  # every call, with what fits and does not
+    "cli/backup_and_restore.py": "surfaces/command_line/test_cli.py",
     "cli/check_and_repair.py": "surfaces/command_line/test_cli.py",
     "engine/matching": "unit/engine/matching/test_match.py",
     "engine/predicates": "unit/engine/predicates/test_factors.py",
@@ -65,7 +65,6 @@ TESTED_THROUGH = {
     "state/database": "unit/state/test_epoch_log_model.py",  # opened again after any changes
     "state/journal": "unit/state/test_journal.py",
     "synopses/counted_tree.py": "unit/synopses/test_ordered_multiset.py",
-    "testing": "unit/testing/test_golden.py",
 }
 
 #: Modules that nothing imports, because they are programs of their own, and who starts them.
@@ -75,8 +74,9 @@ PROGRAMS = {
 
 
 def module_of(test: str) -> Path:
-    """The module that a test's place and name stand for."""
-    path = SOURCE / test
+    """The module that a test's place and name stand for, in Millpond or beside the tests."""
+    beside = test.split("/")[0] in ("oracle", "tools")
+    path = (UNIT.parent if beside else SOURCE) / test
     return path.with_name(path.name.removeprefix("test_"))
 
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from millpond.testing.golden import MakePond, run_golden
-from millpond.testing.golden_file import RunStatement, read_golden
-from millpond.testing.golden_ways import AS_WRITTEN, VARIATIONS, Variation, variations
-from millpond.testing.oracle_pond import OracleStore
+from tests.oracle.oracle_pond import OracleStore
+from tests.tools.golden import MakePond, run_golden
+from tests.tools.golden_file import RunStatement, read_golden
+from tests.tools.golden_ways import AS_WRITTEN, VARIATIONS, Variation, variations
 
 HERE = Path(__file__).parent
 GOLDENS = sorted(HERE.rglob("*.cqt"))

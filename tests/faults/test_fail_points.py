@@ -16,12 +16,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from pond_life import FOLLOWED, NOON, QUERIES, line_of, received, steps, take
+from tests.oracle.oracle_pond import OraclePond
 
 from millpond.state.fail_points import FAIL_POINTS
 from millpond.state.store import REFERENCED
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 pytestmark = pytest.mark.slow
 
@@ -59,9 +59,9 @@ def meant(oracle: OraclePond) -> dict[tuple[str, int | None], list[Any]]:
     return {(n, at): ordered(oracle.query(n).invoke(at).rows()) for n in names for at in INSTANTS}
 
 
-#: A life this short has no snapshot and no earlier format; `tests/unit/state` kills those. Sinks
-#: are killed by `test_killed_sinks.py`.
-ELSEWHERE = ("sink.", "migration.", "journal.before_snapshot", "journal.after_snapshot")
+#: A life this short has no snapshot and no earlier format; `tests/unit/state` kills those, and
+#: backups. Sinks are killed by `test_killed_sinks.py`.
+ELSEWHERE = ("backup.", "sink.", "migration.", "journal.before_snapshot", "journal.after_snapshot")
 
 
 @pytest.mark.parametrize("name", [n for n in FAIL_POINTS if not n.startswith(ELSEWHERE)])

@@ -8,22 +8,22 @@ from zlib import crc32
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-
-from millpond.algebra.world import World
-from millpond.engine.dataflow.step import Scheduling
-from millpond.errors import MillpondError
-from millpond.model.time import to_datetime
-from millpond.operators.protocol.cost_model import ColumnEstimate
-from millpond.planner.optimize.statistics import GuessedStatistics
-from millpond.testing.changes_play import SCHEDULINGS, check_changes
-from millpond.testing.oracle_pond import OraclePond
-from millpond.testing.strategies import (
+from tests.oracle.oracle_pond import OraclePond
+from tests.oracle.world import World
+from tests.tools.changes_play import SCHEDULINGS, check_changes
+from tests.tools.strategies import (
     SECOND,
     Scenario,
     instants_of_elements,
     predicates,
     scenarios,
 )
+
+from millpond.engine.dataflow.step import Scheduling
+from millpond.errors import MillpondError
+from millpond.model.time import to_datetime
+from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.planner.optimize.statistics import GuessedStatistics
 
 LAW = settings(
     max_examples=20,

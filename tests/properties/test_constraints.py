@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
 from millpond.operators.structures import releases
 from millpond.planner.optimize.statistics import GuessedStatistics
-from millpond.testing.changes_play import BEFORE, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 TEXTS = (

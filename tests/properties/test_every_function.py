@@ -14,13 +14,13 @@ from typing import Any
 
 import duckdb
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
 
 from millpond.model.approximation import APPROXIMATE
 from millpond.model.functions import ALLOWED, FUNCTIONS, Kind
-from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 #: An example of each aggregate. Where the order of rows shows, it is said.
 AGGREGATES = {

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.oracle_laws import as_golden
+from tests.tools.strategies import SECOND, Scenario, scenarios
 
 from millpond.service.changes.settings import ChangeSettings
-from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_laws import as_golden
-from millpond.testing.oracle_pond import OraclePond
-from millpond.testing.strategies import SECOND, Scenario, scenarios
 
 LAW = settings(max_examples=8)
 

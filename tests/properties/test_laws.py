@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tools.golden import PondUnderTest
+from tests.tools.oracle_laws import Conditions, check, meaning, play
+from tests.tools.strategies import Scenario, recuts, scenarios
 
-from millpond.testing.golden import PondUnderTest
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_laws import Conditions, check, meaning, play
-from millpond.testing.strategies import Scenario, recuts, scenarios
 
 #: The same examples every time: a failure on one machine is a failure on all.
 LAW = settings(max_examples=10)

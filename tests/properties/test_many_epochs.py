@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.golden import MakePond
+
 from millpond.model.time import to_datetime
-from millpond.testing import golden_table as cells
-from millpond.testing.golden import MakePond
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 QUERIES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.oracle.contents import Element, contents
 
-from millpond.algebra.contents import Element, contents
 from millpond.model.time import Instant
 from millpond.model.windows import Now, Range, Rows, Unbounded, interval
 

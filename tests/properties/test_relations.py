@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
 
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant, to_datetime
-from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 KEYS = st.sampled_from(("'a'", "'b'", "'c'", "NULL"))

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.oracle.denotation import denote
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.golden import MakePond
 
-from millpond.algebra.denotation import denote
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.testing import golden_table as cells
-from millpond.testing.golden import MakePond
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 LAST = 120

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.random_scripts import DECLARATIONS, Script, scripts
 
 from millpond.errors import MillpondError
-from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
-from millpond.testing.random_scripts import DECLARATIONS, Script, scripts
 
 #: After every element and every expiration of a script.
 LATE = "HEARTBEAT {} AT TIMESTAMP '1970-01-01 00:02:00'"

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.tools.golden import run_golden
+from tests.tools.golden_ways import Variation
 
 from millpond.service.pond import Pond
-from millpond.testing.golden import run_golden
-from millpond.testing.golden_ways import Variation
 from millpond.testing.manual_clock import ManualClock
 
 pytestmark = pytest.mark.spark

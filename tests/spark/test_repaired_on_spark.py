@@ -1,4 +1,4 @@
-"""A store with checkpoints of Spark is repaired: its sources go on, or say why they do not."""
+"""A store with checkpoints of Spark is repaired, or restored: its sources go on, or say why not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
+from millpond.runtime.spark.checkpoint import cut_back
+from millpond.state.backup.backup import backup_store
+from millpond.state.backup.kept import list_kept
+from millpond.state.backup.restore import restore_store
 from millpond.state.check_and_repair.repair import repair_store
 
 pytestmark = pytest.mark.spark
 
 BATCHES = 5
+#: Spark compacts a source's log at each tenth batch.
+MANY = 13
 COUNT = "SELECT count(*), count(DISTINCT n), sum(n) FROM s"
 
 
@@ -94,3 +100,57 @@ def test_a_source_whose_batches_are_lost_stops_and_says_so(
     columns = f"s (n BIGINT) USING csv OPTIONS (path '{tmp_path / 'in'}')"
     pond.execute(f"DROP STREAM s; CREATE STREAM {columns}")
     eventually(lambda: pond.ask(COUNT).rows() == [(6, 6, 15)])
+
+
+@pytest.mark.slow
+def test_sources_read_on_from_the_batch_of_the_backup(
+    open_store: Callable[..., Any], tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pond = open_store()
+    pond.execute(f"CREATE STREAM s (n BIGINT) USING csv OPTIONS (path '{folder}')")
+    for number in range(MANY):
+        write(folder, number)
+        pond.catch_up(timeout=120)
+        if number in (0, 5):
+            backup_store(tmp_path / "store", tmp_path / "b")
+    pond.close()
+    everything = (MANY, MANY, sum(range(MANY)))
+    for place, kept in enumerate(list_kept(tmp_path / "b")):
+        name = f"restored-{place}"
+        done = restore_store(
+            tmp_path / "b", tmp_path / name, epoch=kept.epoch, cut_checkpoint=cut_back
+        )
+        assert (done.damage, done.stopped) == ([], [])
+        pond = open_store(name)
+        eventually(lambda pond=pond: pond.ask(COUNT).rows() == [everything])
+        assert pond.status()["problems"] == []
+        pond.close()
+
+
+def test_a_checkpoint_that_ran_ahead_of_the_backup_is_cut(
+    open_store: Callable[..., Any], tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """Spark's folder is read after the journal, so it may have batches the backup has not.
+
+    Spark remembers four batches.
+    """
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pond = open_store()
+    pond.execute(f"CREATE STREAM s (n BIGINT) USING csv OPTIONS (path '{folder}')")
+    for number in range(MANY):
+        write(folder, number)
+        pond.catch_up(timeout=120)
+        if number == MANY - 3:
+            kept = backup_store(tmp_path / "store", tmp_path / "b")
+    last = backup_store(tmp_path / "store", tmp_path / "late")
+    pond.close()
+    ahead = tmp_path / "late" / "checkpoints" / f"{last.record:012d}.tar"
+    ahead.rename(tmp_path / "b" / "checkpoints" / f"{kept.record:012d}.tar")
+    done = restore_store(tmp_path / "b", tmp_path / "restored", cut_checkpoint=cut_back)
+    assert (done.damage, done.stopped) == ([], [])
+    pond = open_store("restored")
+    eventually(lambda: pond.ask(COUNT).rows() == [(MANY, MANY, sum(range(MANY)))])
+    assert pond.status()["problems"] == []

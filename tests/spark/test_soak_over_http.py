@@ -22,11 +22,11 @@ from typing import Any
 
 import pytest
 import uvicorn
+from tests.oracle.contents import Element
+from tests.oracle.denotation import denote
+from tests.oracle.history import StreamHistory
+from tests.oracle.world import World
 
-from millpond.algebra.contents import Element
-from millpond.algebra.denotation import denote
-from millpond.algebra.history import StreamHistory
-from millpond.algebra.world import World
 from millpond.api.app import create_app
 from millpond.api.client import RemotePond, connect
 from millpond.api.server import bind, url_of

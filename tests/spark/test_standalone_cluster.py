@@ -26,8 +26,8 @@ from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import start_session
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
-from millpond.testing.golden import run_golden
-from millpond.testing.golden_ways import Variation
+from tests.tools.golden import run_golden
+from tests.tools.golden_ways import Variation
 
 master, directory, goldens = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 session = start_session(directory, master, directory / "spark.log")

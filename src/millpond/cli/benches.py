@@ -38,5 +38,5 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
         )
         raise MillpondError("SERVE-704", f'no benchmark is called "{name}"', hint=hint)
     sys.argv = [str(path), *arguments]
-    sys.path.insert(0, str(path.parent))
+    sys.path[:0] = [str(path.parent), str(path.parents[1])]  # some use tools of the tests
     runpy.run_path(str(path), run_name="__main__")

@@ -405,6 +405,55 @@ def repair(
 
 
 @app.command()
+def backup(
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE", help="The store's directory; it may be in use.")
+    ],
+    to: Annotated[Path, typer.Argument(metavar="BACKUPS", help="The directory of its backups.")],
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy each file, even where a hard link would do.")
+    ] = False,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="The form in which the report is printed.")
+    ] = (ReportFormat.TABLE),
+) -> None:
+    """Adds a backup of a store, which may be in use, to a directory of backups."""
+    from millpond.cli import backup_and_restore
+
+    backup_and_restore.backup(store, to, copy, format)
+
+
+@app.command()
+def restore(
+    backups: Annotated[Path, typer.Argument(metavar="BACKUPS", help="The directory of backups.")],
+    to: Annotated[
+        Path | None,
+        typer.Argument(metavar="[NEW]", help="The new store; left out, the backups are listed."),
+    ] = None,
+    epoch: Annotated[int | None, typer.Option("--epoch", metavar="N", help="The epoch.")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="TIMESTAMP", help="The last state up to this instant (UTC)."),
+    ] = None,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Copy each file, even where a hard link would do.")
+    ] = False,
+    format: Annotated[
+        ReportFormat, typer.Option("--format", help="The form in which the report is printed.")
+    ] = (ReportFormat.TABLE),
+) -> None:
+    """Makes a new store of a backup: of the last one, an epoch, or an instant."""
+    from millpond.cli import backup_and_restore
+
+    if epoch is not None and at is not None:
+        raise typer.BadParameter("--epoch and --at exclude each other")
+    if to is None:
+        backup_and_restore.list_backups(backups, format)
+    elif not backup_and_restore.restore(backups, to, epoch, at, copy, format):
+        raise typer.Exit(1)
+
+
+@app.command()
 def trust(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The store's directory.")],
     names: Annotated[

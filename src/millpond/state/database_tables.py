@@ -111,13 +111,17 @@ ADDED = """
 CREATE TABLE IF NOT EXISTS partition ( -- how far each partition of a stream's source has come
   stream_id INTEGER NOT NULL, name TEXT NOT NULL, high INTEGER, arrived_at INTEGER NOT NULL,
   PRIMARY KEY (stream_id, name)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ancestor ( -- the cursors of before a restore that are good: up to `last`
+  prefix TEXT PRIMARY KEY, last INTEGER NOT NULL
 ) WITHOUT ROWID
 """
 
 
 def add_tables(connection: Connection) -> None:
     """Create the tables that a store of this format may not have yet."""
-    connection.execute(re.sub(r"--.*", "", ADDED))
+    for statement in re.sub(r"--.*", "", ADDED).split(";"):
+        connection.execute(statement)
 
 
 def create_tables(connection: Connection, incarnation: str) -> None:

@@ -53,6 +53,9 @@ class EpochLog:
         self._clock = clock or now
         self._version = read_version(database)
         self._batches: dict[str, int] = dict(database.read("SELECT source, batch_id FROM batch"))
+        #: The beginnings of cursors of the stores this one was restored from, each with the number
+        #: of the last change that both have.
+        self.ancestors: dict[str, int] = dict(database.read("SELECT prefix, last FROM ancestor"))
         counters = dict(database.read("SELECT name, next FROM counter"))
         self._next_segment: int = counters.get("segment", 1)
         self._next_match: int = counters.get("match", 1)

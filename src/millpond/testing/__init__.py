@@ -1,8 +1,5 @@
-"""Test tools for Millpond; public, so that other projects can test with them too.
+"""A pond for tests, without Spark and without waiting; public, so that other projects can use it.
 
-`local_runtime` and `manual_clock` make a pond without Spark and without waiting. `golden_file`
-reads a golden, `golden` runs it, in each of the ways that `golden_ways` lists. `oracle_pond`
-answers as the definition of a query says, naively; `oracle_laws` and `oracle_following` compare a
-pond's answers and changes with it. `check_operator` compares an operator with its meaning.
-`strategies` has Hypothesis draw streams, queries and feeds.
+`local_runtime.open_local()` runs the tasks of the pipeline in this process, in the order in which
+Spark would; `manual_clock.ManualClock` is a clock that stands still until it is told to move.
 """

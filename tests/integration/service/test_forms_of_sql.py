@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools import golden_table as cells
 
 from millpond.errors import MillpondError
 from millpond.model.time import parse_instant
 from millpond.service.pond import Pond
-from millpond.testing import golden_table as cells
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 

@@ -292,7 +292,14 @@ pond.reset_clock("s", TO)
 
 #: A reset pushes nothing, migrates nothing and delivers nothing; a journal this short has no
 #: snapshot, and files that are replaced are collected later.
-ELSEWHERE = ("inbox.", "migration.", "sink.", "epoch.before_collect", "epoch.after_collect")
+ELSEWHERE = (
+    "backup.",
+    "inbox.",
+    "migration.",
+    "sink.",
+    "epoch.before_collect",
+    "epoch.after_collect",
+)
 POINTS = [n for n in FAIL_POINTS if not n.startswith(ELSEWHERE) and "snapshot" not in n]
 
 

@@ -271,3 +271,26 @@ def test_bench_outside_the_tree(tmp_path, monkeypatch):
     monkeypatch.setattr(benches, "benches", dict)
     with pytest.raises(MillpondError, match="part of the source tree"):
         benches.run_bench("x", [])
+
+
+def test_a_store_is_backed_up_while_it_is_open_and_restored(pond, tmp_path):
+    store, backups = str(pond._components.log._directory), str(tmp_path / "b")
+    for _ in range(2):
+        result = millpond("backup", store, backups)
+        assert result.exit_code == 0, result.output
+        assert "files" in result.stdout
+    epoch = json.loads(millpond("backup", store, backups, "--format", "json").stdout)["epoch"]
+    listed = millpond("restore", backups)
+    assert listed.exit_code == 0, listed.output
+    assert f"│ {epoch:5} │" in listed.stdout
+    assert json.loads(millpond("restore", backups, "--format", "json").stdout)["backups"]
+    done = millpond("restore", backups, str(tmp_path / "new"), "--epoch", str(epoch))
+    assert done.exit_code == 0, done.output
+    assert f"as of epoch {epoch}" in done.stdout
+    for copy in ("--copy", "--at=2999-01-01"):
+        done = millpond("restore", backups, str(tmp_path / copy), copy, "--format", "json")
+        assert json.loads(done.stdout)["damage"] == []
+    assert millpond("check", str(tmp_path / "new")).exit_code == 0
+    assert "exclude" in millpond("restore", backups, "x", "--epoch=1", "--at=2024-01-01").output
+    assert "not a timestamp" in millpond("restore", backups, "x", "--at", "soon").output
+    assert "STORE-604" in millpond("restore", str(tmp_path), "x").output

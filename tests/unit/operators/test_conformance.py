@@ -18,9 +18,23 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.oracle.rows import normalize, sort_key
+from tests.tools import check_operator as checking
+from tests.tools.check_operator import (
+    EDGES,
+    LATE,
+    GivenInput,
+    Life,
+    Rows,
+    announce_expirations,
+    bag_at,
+    check_operator,
+    cuts,
+    histories,
+    sum_deltas,
+)
 
 from millpond import operators
-from millpond.algebra.rows import normalize, sort_key
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.sampling import choose_sample
@@ -59,20 +73,6 @@ from millpond.operators.structures.expiration_queues import (
 from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
-from millpond.testing import check_operator as checking
-from millpond.testing.check_operator import (
-    EDGES,
-    LATE,
-    GivenInput,
-    Life,
-    Rows,
-    announce_expirations,
-    bag_at,
-    check_operator,
-    cuts,
-    histories,
-    sum_deltas,
-)
 
 #: How often readers may want expired rows dropped.
 INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))

@@ -185,7 +185,7 @@ def numeric(of, sum_type, deviation=True):
         (aggregate("quantile_cont", continuous, 1, of, share=0.9), "quantile_cont(c1, 0.9)")
     )
     if deviation:
-        for name in ("var_pop", "var_samp", "stddev_pop", "stddev_samp"):
+        for name in ("var_pop", "var_samp", "stddev_pop", "stddev_samp", "sem"):
             pairs.append((aggregate(name, f64, 1, of), f"{name}(c1)"))
     return pairs
 

@@ -99,8 +99,8 @@ def test_an_uninterrupted_life_is_as_written_down(lives):
     check(lives / "whole")
 
 
-#: Points that this life does not come by: tests of migrations, and test_killed_sinks.py, do.
-ELSEWHERE = ("migration", "sink.")
+#: Points that this life does not come by: tests of migrations, sinks and backups do.
+ELSEWHERE = ("migration", "sink.", "backup.")
 
 
 @pytest.mark.parametrize(

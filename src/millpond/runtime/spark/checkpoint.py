@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 
 from millpond.errors import MillpondError
@@ -117,6 +118,55 @@ class Checkpoint:
             hint="Put the folder back as it was. Or DROP the stream and CREATE it again: it then "
             "reads its source from the beginning.",
         )
+
+
+def cut_back(folder: Path, last: int) -> bool:
+    """Cut a checkpoint to a batch, as if the process had died right after committing it.
+
+    Args:
+        folder: The folder of the checkpoint, of which a store that was restored has a copy.
+        last: The number of the last batch of the source that is in the store; -1 for none.
+
+    Returns:
+        Whether the source can go on; if not, `Checkpoint.check` says so when the store is opened.
+    """
+    if last < 0:
+        for name in ("offsets", "commits", "sources"):
+            shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / _NOTE).unlink(missing_ok=True)
+        return True
+    if not (folder / "offsets" / str(last)).is_file():
+        return False
+    for name in ("offsets", "commits"):
+        _remove_behind(folder / name, last)
+    offsets = (folder / "offsets" / str(last)).read_text().splitlines()[2:]
+    for number, offset in enumerate(offsets):
+        place = json.loads(offset) if offset.startswith("{") else {}
+        if isinstance(place, dict) and isinstance(place.get("logOffset"), int):
+            source = folder / "sources" / str(number)
+            _remove_behind(source, place["logOffset"])
+            if not _is_gapless(source, place["logOffset"]):
+                return False
+    Checkpoint(folder, folder.name).note_batch(last)
+    return True
+
+
+def _remove_behind(folder: Path, last: int) -> None:
+    """Remove the files of numbers behind one, and Spark's checksums of them."""
+    for file in sorted(folder.glob("*")):
+        number = file.name.removeprefix(".").removesuffix(".crc").removesuffix(_COMPACT)
+        if number.isdigit() and int(number) > last:
+            file.unlink()
+
+
+def _is_gapless(folder: Path, last: int) -> bool:
+    """Whether a source's log is there from its beginning, or a compacted file, up to a number."""
+    for number in range(last, -1, -1):
+        if (folder / f"{number}{_COMPACT}").is_file():
+            return True
+        if not (folder / str(number)).is_file():
+            return False
+    return True
 
 
 def _digest(file: Path) -> str:

@@ -134,7 +134,7 @@ class ChangeReader:
             raise trimmed_error(name, oldest, newest)
         after = oldest
         if cursor is not None and cursor != OLDEST:
-            after = parse_cursor(cursor, prefix, name)
+            after = self.parse(stream, name, cursor)
         if after < oldest or after > newest:
             raise not_kept_error(name, after, oldest, newest)
         upto = newest if limit is None else min(newest, after + limit)
@@ -202,6 +202,14 @@ class ChangeReader:
     def prefix(self, stream: StreamDef) -> str:
         """What the cursors of a stream's changes begin with."""
         return cursor_prefix(self._log.incarnation, stream.id, stream.resets)
+
+    def parse(self, stream: StreamDef, name: str, cursor: str | int) -> int:
+        """The number of the change of a stream's log that a cursor stands for.
+
+        Raises:
+            MillpondError: POND-412, as `parse_cursor` says.
+        """
+        return parse_cursor(cursor, self.prefix(stream), name, self._log.ancestors)
 
     def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
         """The instant of the change at a place."""

@@ -1,10 +1,11 @@
 """Cursors: where in which changes of which store a reader is, as text: `3f2a9c.17.42`.
 
-The first part is the store's incarnation, which a repair that loses something changes; the second
-the number of the change log, which a query dropped and created again has another of; the last the
-number of a change, from 1 on. Where the clock of a stream was set back, changes were taken back and
-others have their numbers: `3f2a9c.17-1.42`. So a cursor that means nothing here is noticed, and
-does not go on somewhere else in silence.
+The first part is the store's incarnation, which a restore changes, and a repair that loses
+something; after a restore the cursors of before are good up to the last change that both have. The
+second is the number of the change log, which a query dropped and created again has another of; the
+last the number of a change, from 1 on. Where the clock of a stream was set back, changes were taken
+back and others have their numbers: `3f2a9c.17-1.42`. So a cursor that means nothing here is
+noticed, and does not go on somewhere else in silence.
 
 `oldest` stands for the place before the oldest change kept. A bare number is a place, too, for
 people who type one: it says nothing of query and store, so programs keep cursors.
@@ -12,7 +13,12 @@ people who type one: it says nothing of query and store, so programs keep cursor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from millpond.errors import MillpondError
+
+_NO_ANCESTORS: Mapping[str, int] = MappingProxyType({})
 
 #: What is said instead of a cursor to begin with the oldest change that is kept.
 OLDEST = "oldest"
@@ -23,13 +29,17 @@ def cursor_prefix(incarnation: str, log_id: int, resets: int = 0) -> str:
     return f"{incarnation}.{log_id}" + (f"-{resets}" if resets else "")
 
 
-def parse_cursor(text: str | int, prefix: str, name: str) -> int:
+def parse_cursor(
+    text: str | int, prefix: str, name: str, ancestors: Mapping[str, int] = _NO_ANCESTORS
+) -> int:
     """The number of the change a cursor stands for.
 
     Args:
         text: The cursor, or a bare number.
         prefix: `cursor_prefix` of the changes that are read.
         name: What they are changes of.
+        ancestors: The prefixes of the stores this one was restored from, each with the number of
+            the last change that both have.
 
     Raises:
         MillpondError: POND-412, it is no cursor, or one of other changes.
@@ -43,6 +53,18 @@ def parse_cursor(text: str | int, prefix: str, name: str) -> int:
             f'"{text}" is not a cursor of "{name}"',
             detail="A cursor is what came with the changes read before.",
             hint=_go_on(name),
+        )
+    common = ancestors.get(head) if head.partition(".")[2] == prefix.partition(".")[2] else None
+    if common is not None and head != prefix:
+        if int(last) <= common:
+            return int(last)
+        raise MillpondError(
+            "POND-412",
+            f'the cursor "{text}" is of "{name}" before it was restored',
+            detail=f"It has seen change {int(last):,}. This store was restored from a backup with "
+            f"the changes up to {common:,}; what came behind them may come otherwise.",
+            hint=f"Take back what came behind change {common:,}, and go on with FETCH {name} AFTER "
+            f"'{prefix}.{common}'; or begin again with INVOKE.",
         )
     if head and head != prefix:
         its, ours = head.split("."), prefix.split(".")

@@ -15,7 +15,7 @@ from millpond.model.time import format_instant
 from millpond.model.unicode_text import check_unicode
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import PAGE, ChangeReader
-from millpond.service.changes.cursor import OLDEST, parse_cursor
+from millpond.service.changes.cursor import OLDEST
 from millpond.service.changes.derivations import Derivations
 from millpond.service.queries.prepared import check_answerable
 from millpond.service.queries.registration import Registrar
@@ -69,7 +69,7 @@ class Subscriptions:
         if (
             after is not None and after != OLDEST
         ):  # a wrong one is said before others are waited for
-            parse_cursor(after, self._reader.prefix(changes), followed.name)
+            self._reader.parse(changes, followed.name, after)
         if wait:
             self._advancer.catch_up([changes], _FETCH_SECONDS, expired=True)
             self.log_of(followed)  # it may have failed on the way

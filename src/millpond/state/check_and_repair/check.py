@@ -188,6 +188,9 @@ def _compare_databases(store: Path, copied: Path, folded: Path, last: int) -> Fi
 
 
 def _rows(database: sqlite3.Connection, table: str) -> list[str]:
+    """The rows of a table; none of one that opening the store adds."""
+    if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (table,)).fetchall():
+        return []
     return sorted(map(repr, database.execute(f"SELECT * FROM {table}")))
 
 

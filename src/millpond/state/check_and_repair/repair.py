@@ -34,7 +34,7 @@ from millpond.state.journal.snapshot import take_snapshot
 from millpond.state.store import FORMAT, lock_store, refuse_other_format
 
 #: The directories of files that are computed again, and therefore not copied.
-_CACHES = ("matches", "runs", "pairs", "summaries", "aggregates")
+CACHES = ("matches", "runs", "pairs", "summaries", "aggregates")
 
 
 @dataclass
@@ -80,7 +80,7 @@ def repair_store(store: Path, to: Path) -> Repair:
         make_directory(to / DIRECTORY)
         database = Path(scratch) / "repaired.db"
         _make_database(store, Path(scratch), database, done)
-        _forget_caches(database)
+        forget_caches(database)
         take_snapshot(database, to / DIRECTORY)
         descriptor, _ = begin_file(to / DIRECTORY, done.incarnation, done.number + 1)
         os.close(descriptor)
@@ -130,7 +130,7 @@ def _is_sound(database: Path) -> bool:
         return False
 
 
-def _forget_caches(path: Path) -> None:
+def forget_caches(path: Path) -> None:
     """Forget matches, runs, pairs and stored summaries: the elements say the same again."""
     with closing(sqlite3.connect(path)) as database, database:
         for table in ("matches", "arrangement", "pairs"):
@@ -149,7 +149,7 @@ def _copy_files(store: Path, database: Path, done: Repair) -> None:
     with closing(sqlite3.connect(database)) as known:
         for name, select in FILES:
             make_directory(done.to / name)
-            if name not in _CACHES:
+            if name not in CACHES:
                 for path, _ in known.execute(select):
                     _copy(store / path, done.to / path)
         make_directory(done.to / "inbox")
@@ -165,7 +165,7 @@ def _copy_files(store: Path, database: Path, done: Repair) -> None:
 
 
 def _lost_of(part: Finding) -> list[str]:
-    return [] if part.name in _CACHES else list(part.damage)
+    return [] if part.name in CACHES else list(part.damage)
 
 
 def _copy(file: Path, to: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -57,23 +58,25 @@ class JournalState:
             yield from (r for r in file.records if after < r[0] <= self.number)
 
 
-def read_journal(store: Path, database_number: int | None) -> JournalState:
+def read_journal(store: Path, database_number: int | None, upto: int | None = None) -> JournalState:
     """Read and check the files the fold needs; change nothing.
 
     Args:
         store: The store's directory.
         database_number: How many records the database has folded; None if it cannot be read.
+        upto: The last record to fold; None for the journal's last.
     """
     directory = store / DIRECTORY
     state = JournalState(store)
-    for snapshot in reversed(list_snapshots(directory)):
+    limit = sys.maxsize if upto is None else upto
+    for snapshot in reversed([s for s in list_snapshots(directory) if s.number <= limit]):
         if snapshot.is_whole() and (incarnation := _incarnation_in(snapshot)) is not None:
             state.snapshot, state.incarnation = snapshot, incarnation
             break
         state.notes.append((snapshot.path, "It is a damaged snapshot; an older one serves."))
     after = state.snapshot.number if state.snapshot else 0
     state.number = after
-    listed = list_files(directory)
+    listed = [f for f in list_files(directory) if f[0] <= max(limit, 1)]
     ends = [following - 1 for following, _ in listed[1:]] + [None]
     needed = [f for f, end in zip(listed, ends, strict=False) if end is None or end > after]
     for first, path in needed:
@@ -91,7 +94,9 @@ def read_journal(store: Path, database_number: int | None) -> JournalState:
             break
         state.incarnation = file.incarnation
         state.files.append(file)
-        state.number = max(state.number, file.last)
+        state.number = min(max(state.number, file.last), limit)
+        if state.number == limit:
+            break
         if not file.is_whole:
             if is_last and not file.behind:
                 state.torn = file
@@ -100,7 +105,8 @@ def read_journal(store: Path, database_number: int | None) -> JournalState:
             state.damage.append((path, lost))
             break
     if not state.damage:
-        _check_against(state, database_number, bool(listed))
+        # A backup may end with a snapshot.
+        _check_against(state, database_number, bool(listed) or upto is not None)
     return state
 
 
@@ -155,14 +161,19 @@ def fold_journal(state: JournalState, to: Path) -> None:
             create_tables(database, state.incarnation)
         add_tables(database)
         for _, body in state.records():
-            for sql, rows in decode_body(body):
-                database.executemany(sql, rows)
+            apply_record(database, body)
         assert state.incarnation is not None
         database.execute("DELETE FROM fold")
         database.execute(
             "INSERT INTO fold VALUES (?, ?, ?)", fold_row(state.incarnation, state.number)
         )
         database.execute("COMMIT")
+
+
+def apply_record(database: sqlite3.Connection, body: bytes | memoryview) -> None:
+    """Execute the statements of one record."""
+    for sql, rows in decode_body(body):
+        database.executemany(sql, rows)
 
 
 def cut_torn_end(state: JournalState) -> None:

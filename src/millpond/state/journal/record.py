@@ -31,8 +31,13 @@ Statement = tuple[str, Sequence[Sequence[Any]]]
 def encode_record(incarnation: str, number: int, statements: Iterable[Statement]) -> bytes:
     """Encode a record as bytes."""
     body = orjson.dumps([[sql, rows] for sql, rows in statements], default=_encode_bytes)
+    return frame_body(incarnation, number, body)
+
+
+def frame_body(incarnation: str, number: int, body: bytes | memoryview) -> bytes:
+    """Encode a record whose body is encoded already."""
     checksum = _checksum(incarnation, number, body)
-    return _HEAD.pack(MARKER, len(body), number, checksum) + body
+    return _HEAD.pack(MARKER, len(body), number, checksum) + bytes(body)
 
 
 def read_record(data: memoryview, offset: int, incarnation: str) -> tuple[int, memoryview] | None:

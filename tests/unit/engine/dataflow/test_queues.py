@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import plan_query
 
 from millpond.engine.dataflow.arrangement import Arrangement
 from millpond.engine.dataflow.queues import Queues
 from millpond.operators.protocol.delta import Delta
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 
 @pytest.fixture(scope="module")

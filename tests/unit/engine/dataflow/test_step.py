@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, SCHEDULINGS, TIGHT, Ticks, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.engine.dataflow.inputs import GivenInputs, find_end
 from millpond.engine.dataflow.scheduling.policies import NAMES
 from millpond.engine.dataflow.step import Scheduling
-from millpond.testing.changes_play import BEFORE, SCHEDULINGS, TIGHT, Ticks, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 #: A thousand seconds with two elements each.
 AT = np.repeat(np.arange(1_000), 2) * 1_000_000

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, feeds, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.time import to_datetime
 from millpond.operators.protocol.purging import Purging
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import BEFORE, feeds, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 JOIN = "SELECT a.v, b.v AS w FROM s [RANGE 10 SECONDS] a, s [RANGE 10 SECONDS] b WHERE a.v = b.v"

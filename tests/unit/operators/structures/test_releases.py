@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import BEFORE, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE, Constraint
@@ -14,8 +16,6 @@ from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.operators.structures import releases
 from millpond.operators.structures.adherence import watch
 from millpond.planner.dataflow.plan import Plan
-from millpond.testing.changes_play import BEFORE, plan_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 FIELDS = ("__ts", "__seq", "id", "v")

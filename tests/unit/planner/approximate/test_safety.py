@@ -7,13 +7,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from tests.oracle.oracle_pond import OraclePond
 from tests.unit.planner.conftest import StaticNames, stream
 
 from millpond.cql import parse_query
 from millpond.planner.approximate.safety import find_obstacle
 from millpond.planner.bind.bind import bind
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.testing.oracle_pond import OraclePond
 
 STREAMS = ("s", "t", "u")
 CREATE = "".join(

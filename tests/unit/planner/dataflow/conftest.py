@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from millpond.algebra.world import World
-from millpond.testing.oracle_pond import OraclePond
+from tests.oracle.oracle_pond import OraclePond
+from tests.oracle.world import World
 
 
 @pytest.fixture(scope="module")

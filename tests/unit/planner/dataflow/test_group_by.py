@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.oracle.oracle_pond import OraclePond
+from tests.oracle.world import World
+from tests.tools.changes_play import check_changes, plan_query, run
 
-from millpond.algebra.world import World
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.testing.changes_play import check_changes, plan_query, run
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 

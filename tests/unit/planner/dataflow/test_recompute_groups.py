@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.oracle.world import World
+from tests.tools.changes_play import check_changes, plan_query
 
-from millpond.algebra.world import World
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.recompute_groups import RecomputeGroups
-from millpond.testing.changes_play import check_changes, plan_query
 
 SECOND = 1_000_000
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 9 * SECOND, 40 * SECOND]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
-from millpond.algebra.world import World
-from millpond.testing.changes_play import check_changes, plan_query
+from tests.oracle.world import World
+from tests.tools.changes_play import check_changes, plan_query
 
 SECOND = 1_000_000
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 9 * SECOND, 40 * SECOND]

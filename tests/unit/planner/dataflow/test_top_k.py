@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from millpond.testing.changes_play import check_changes
-from millpond.testing.oracle_pond import OraclePond
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools.changes_play import check_changes
 
 SECOND = 1_000_000
 

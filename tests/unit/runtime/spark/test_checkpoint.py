@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.checkpoint import Checkpoint, cut_back
 
 NEEDED = ["metadata", "offsets/11", "sources/0/9.compact", "sources/0/10", "sources/0/11"]
 
@@ -95,3 +95,28 @@ def test_checkpoints_without_a_note(folder: Path) -> None:
     Checkpoint(folder, "s").check(11)
     (folder / "offsets" / "11").unlink()
     assert "offsets/11" in check(folder)
+
+
+@pytest.mark.parametrize("last", [10, 11])
+def test_a_checkpoint_is_cut_to_a_batch_of_before(folder, last):
+    (folder / "offsets" / f".{last + 1}.crc").write_text("")
+    write(folder, 12)  # begun, and not noted
+    assert cut_back(folder, last)
+    for name in ("offsets", "commits", "sources/0"):
+        numbers = [int(f.name.removesuffix(".compact")) for f in (folder / name).glob("[0-9]*")]
+        assert max(numbers) == last
+    assert not list((folder / "offsets").glob(".*"))
+    Checkpoint(folder, "s").check(last)
+
+
+@pytest.mark.parametrize("gone", ["offsets/7", "sources/0/7", "sources/0/3"])
+def test_a_checkpoint_is_not_cut_to_a_batch_it_has_forgotten(folder, gone):
+    (folder / gone).unlink()
+    assert not cut_back(folder, 7)
+
+
+def test_a_checkpoint_without_batches_begins_anew(folder):
+    (folder / "begins.json").write_text("{}")
+    assert cut_back(folder, -1)
+    assert sorted(file.name for file in folder.iterdir()) == ["begins.json", "metadata"]
+    Checkpoint(folder, "s").check(-1)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.oracle.oracle_pond import OraclePond
 from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 
 from millpond.engine.eddy.routing import POLICIES
@@ -19,7 +20,6 @@ from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
-from millpond.testing.oracle_pond import OraclePond
 
 STREAM = "CREATE STREAM s (ts TIMESTAMP, v INTEGER, k VARCHAR) TIMESTAMP BY ts"
 

@@ -1,10 +1,11 @@
-"""VAR_SAMP, VAR_POP, STDDEV_SAMP, STDDEV_POP of numbers as doubles.
+"""VAR_SAMP, VAR_POP, STDDEV_SAMP, STDDEV_POP, SEM of numbers as doubles.
 
     variance = (n * sum(x^2) − sum(x)^2) / (n * m),    m = n or n − 1
 
 The numerator is exact (a difference of exact sums) and rounded once. DuckDB updates mean and
 squared distances row by row (Welford), whose last digits depend on the order; here they do not.
-After the numerator there is one division, and one root for the deviation.
+After the numerator there is one division, and one root for the deviation; SEM, the standard error
+of the mean, divides STDDEV_POP by the root of n.
 """
 
 from __future__ import annotations
@@ -25,26 +26,29 @@ from millpond.operators.aggregation.aggregate import (
 from millpond.operators.aggregation.measures import Batch
 from millpond.synopses.order_keys import is_whole
 
-#: The functions that this file computes -> (whether of a sample, whether the root is taken).
+#: The functions that this file computes -> their attributes (of_sample, root, of_mean).
 NAMES = {
-    "var_samp": (True, False),
-    "var_pop": (False, False),
-    "stddev_samp": (True, True),
-    "stddev_pop": (False, True),
+    "var_samp": (True, False, False),
+    "var_pop": (False, False, False),
+    "stddev_samp": (True, True, False),
+    "stddev_pop": (False, True, False),
+    "sem": (False, True, True),
 }
 
 
 @dataclass(frozen=True)
 class Variance(Aggregate):
-    """A variance or a standard deviation.
+    """A variance, a standard deviation or a standard error of the mean.
 
     Attributes:
         of_sample: Whether the divisor is n − 1 and not n.
         root: Whether it is the standard deviation.
+        of_mean: Whether that is divided by the root of n.
     """
 
     of_sample: bool = True
     root: bool = False
+    of_mean: bool = False
 
     def trace(self, batch: Batch) -> Trace:
         counts = batch.trace(Counted(self.argument))
@@ -57,8 +61,11 @@ class Variance(Aggregate):
             values = np.ldexp(moments.significand / divisor, exponents)
             if self.root:
                 values = np.sqrt(values)
-        # DuckDB computes no distance for a single value, even an infinite one: the result is 0.
-        values[counts == 1] = 0.0
+            if self.of_mean:
+                values = values / np.sqrt(n)
+        if not self.of_mean:
+            # DuckDB computes no distance for a single value, even an infinite one: the result is 0.
+            values[counts == 1] = 0.0
         return NumberTrace(normalize_doubles(values, valid), valid, self.type)
 
 
@@ -68,5 +75,4 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         return None
     if not pa.types.is_floating(call.of) and not is_whole(call.of):
         return None
-    of_sample, root = NAMES[call.name]
-    return Variance(call.argument, call.gives, of_sample, root)
+    return Variance(call.argument, call.gives, *NAMES[call.name])

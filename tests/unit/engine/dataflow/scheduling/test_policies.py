@@ -9,19 +9,19 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from millpond.engine.dataflow.scheduling.chain import Chain
-from millpond.engine.dataflow.scheduling.fifo import Fifo
-from millpond.engine.dataflow.scheduling.policies import NAMES, make_policy
-from millpond.engine.dataflow.scheduling.progress_chart import find_chains, find_steepness
-from millpond.engine.dataflow.scheduling.protocol import OperatorRates
-from millpond.testing.simulated_queues import (
+from tests.tools.simulated_queues import (
     SimulatedRun,
     Stage,
     find_least_sizes,
     simulate,
     to_rates,
 )
+
+from millpond.engine.dataflow.scheduling.chain import Chain
+from millpond.engine.dataflow.scheduling.fifo import Fifo
+from millpond.engine.dataflow.scheduling.policies import NAMES, make_policy
+from millpond.engine.dataflow.scheduling.progress_chart import find_chains, find_steepness
+from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 
 #: The example of CIDR 2003, section 4.2: O1 keeps a fifth, and what O2 puts out is the result.
 PAPER = [Stage(1, Fraction(1, 5)), Stage(1, Fraction(0))]

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
+from tests.oracle.contents import Element, contents
+from tests.oracle.negation import ages, replace_negations
+from tests.oracle.nrr_join import add_instants, join_nrrs
+from tests.oracle.relations import RowVersion
+from tests.oracle.session import load, session
+from tests.oracle.world import OutsideTheOracle, World
 
-from millpond.algebra.contents import Element, contents
-from millpond.algebra.negation import ages, replace_negations
-from millpond.algebra.nrr_join import add_instants, join_nrrs
-from millpond.algebra.relations import RowVersion
-from millpond.algebra.session import load, session
-from millpond.algebra.world import OutsideTheOracle, World
 from millpond.catalog.objects import REJECTS_SCHEMA
 from millpond.cql import to_duckdb
 from millpond.cql.print.approximations import expand_approximations

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.golden import PondUnderTest
+from tests.tools.strategies import Scenario
+
 from millpond.model import time
-from millpond.testing import golden_table as cells
-from millpond.testing.golden import PondUnderTest
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
-from millpond.testing.strategies import Scenario
 
 #: Opens the pond whose store is in a directory, on a clock.
 OpenPond = Callable[[Path, ManualClock], PondUnderTest]

@@ -9,8 +9,8 @@ timestamp lies in the interval.
 from __future__ import annotations
 
 from sqlglot import exp
+from tests.oracle.world import World
 
-from millpond.algebra.world import World
 from millpond.model.schema import Field, Schema
 
 

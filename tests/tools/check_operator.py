@@ -20,8 +20,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
+from tests.oracle.rows import normalize
 
-from millpond.algebra.rows import normalize
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.tools.strategies import SECOND, windows
 
 from millpond.model.time import format_instant, to_datetime
-from millpond.testing.strategies import SECOND, windows
 
 #: What every script declares. Stream `d` has what is chosen of `s`, relation `w` groups it.
 DECLARATIONS = (

@@ -13,13 +13,20 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
+from tests.oracle.changes import is_defined
+from tests.oracle.denotation import VIEW, Denotation, denote, is_cte
+from tests.oracle.history import StreamHistory
+from tests.oracle.oracle_following import (
+    DerivedHistory,
+    OracleChanges,
+    OracleSubscription,
+    fetch,
+    final_instant,
+)
+from tests.oracle.relations import PLACE, RelationHistory
+from tests.oracle.session import session
+from tests.oracle.world import World
 
-from millpond.algebra.changes import is_defined
-from millpond.algebra.denotation import VIEW, Denotation, denote, is_cte
-from millpond.algebra.history import StreamHistory
-from millpond.algebra.relations import PLACE, RelationHistory
-from millpond.algebra.session import session
-from millpond.algebra.world import World
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql import parse_query, parse_script, to_duckdb
 from millpond.cql.print.dialect import print_query
@@ -28,13 +35,6 @@ from millpond.cql.tree.nodes import STREAM_SAMPLE, WINDOW, RelationToStream
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema, canonical_type
 from millpond.model.time import BEGINNING, Instant
-from millpond.testing.oracle_following import (
-    DerivedHistory,
-    OracleChanges,
-    OracleSubscription,
-    fetch,
-    final_instant,
-)
 
 
 @dataclass(frozen=True)

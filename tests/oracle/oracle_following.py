@@ -13,13 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 from sqlglot import exp
+from tests.oracle.changes import OracleChange, changes, final_upto, is_defined
+from tests.oracle.contents import Element
+from tests.oracle.denotation import denote, occurrences, present_of
+from tests.oracle.history import StreamHistory
+from tests.oracle.rows import Row, normalize, restore, sort_key
+from tests.oracle.world import World
 
-from millpond.algebra.changes import OracleChange, changes, final_upto, is_defined
-from millpond.algebra.contents import Element
-from millpond.algebra.denotation import denote, occurrences, present_of
-from millpond.algebra.history import StreamHistory
-from millpond.algebra.rows import Row, normalize, restore, sort_key
-from millpond.algebra.world import World
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.model.schema import Field, Schema, canonical_type, struct_type

@@ -9,9 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tests.tools.golden_file import Expect, GoldenStep, RunStatement
+
 from millpond.cql import parse_statement
 from millpond.cql.tree.statements import CreateQuery, Fetch, Statement
-from millpond.testing.golden_file import Expect, GoldenStep, RunStatement
 
 
 @dataclass(frozen=True)

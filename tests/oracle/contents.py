@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from millpond.algebra.rows import normalize
+from tests.oracle.rows import normalize
+
 from millpond.model.time import Instant
 from millpond.model.windows import Now, Period, Range, Rows, Unbounded, Window
 

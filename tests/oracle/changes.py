@@ -21,11 +21,11 @@ from typing import Any
 
 import duckdb
 from sqlglot import exp
+from tests.oracle.contents import contents
+from tests.oracle.denotation import Occurrence, denote, heartbeat, occurrences
+from tests.oracle.rows import normalize, sort_key
+from tests.oracle.world import World
 
-from millpond.algebra.contents import contents
-from millpond.algebra.denotation import Occurrence, denote, heartbeat, occurrences
-from millpond.algebra.rows import normalize, sort_key
-from millpond.algebra.world import World
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window

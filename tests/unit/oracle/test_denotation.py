@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.oracle.denotation import Denotation, denote
+from tests.oracle.oracle_pond import OraclePond
+from tests.oracle.world import OutsideTheOracle, World
 
-from millpond.algebra.denotation import Denotation, denote
-from millpond.algebra.world import OutsideTheOracle, World
 from millpond.cql import parse_query
-from millpond.testing.oracle_pond import OraclePond
 
 SECOND = 1_000_000
 

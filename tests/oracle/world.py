@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from millpond.algebra.history import StreamHistory
-from millpond.algebra.relations import RelationHistory
-from millpond.algebra.session import Function
+from tests.oracle.history import StreamHistory
+from tests.oracle.relations import RelationHistory
+from tests.oracle.session import Function
+
 from millpond.model.time import BEGINNING, Instant
 
 

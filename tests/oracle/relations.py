@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+from tests.oracle.history import cast
+from tests.oracle.session import load, session
 
-from millpond.algebra.history import cast
-from millpond.algebra.session import load, session
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.casts import cast_value

@@ -13,9 +13,9 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
+from tests.oracle.rows import normalize, sort_key
+from tests.oracle.world import World
 
-from millpond.algebra.rows import normalize, sort_key
-from millpond.algebra.world import World
 from millpond.cql import to_duckdb
 from millpond.cql.tree.nodes import BY_ATTRIBUTES
 from millpond.model.time import BEGINNING

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any, cast
 
 import pyarrow as pa
+from tests.oracle.changes import OracleChange, changes
+from tests.oracle.rows import normalize
+from tests.oracle.world import World
 
-from millpond.algebra.changes import OracleChange, changes
-from millpond.algebra.rows import normalize
-from millpond.algebra.world import World
 from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow

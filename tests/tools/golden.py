@@ -18,6 +18,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sqlglot import exp
+from tests.oracle.oracle_pond import OraclePond
+from tests.tools import golden_table as cells
+from tests.tools.decoys import decoys
+from tests.tools.golden_feeds import GoldenFeeds
+from tests.tools.golden_file import (
+    Arrival,
+    Expect,
+    Failure,
+    FeedRows,
+    Golden,
+    GoldenStep,
+    MoveClock,
+    Reopen,
+    RunStatement,
+    Table,
+    read_golden,
+)
+from tests.tools.golden_ways import AS_WRITTEN, Variation, arrange
 
 from millpond.cql import parse_statement
 from millpond.cql.tree.statements import (
@@ -34,25 +52,7 @@ from millpond.cql.tree.statements import (
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.service.pond import Pond
-from millpond.testing import golden_table as cells
-from millpond.testing.decoys import decoys
-from millpond.testing.golden_feeds import GoldenFeeds
-from millpond.testing.golden_file import (
-    Arrival,
-    Expect,
-    Failure,
-    FeedRows,
-    Golden,
-    GoldenStep,
-    MoveClock,
-    Reopen,
-    RunStatement,
-    Table,
-    read_golden,
-)
-from millpond.testing.golden_ways import AS_WRITTEN, Variation, arrange
 from millpond.testing.manual_clock import ManualClock
-from millpond.testing.oracle_pond import OraclePond
 
 
 class PondUnderTest(Protocol):

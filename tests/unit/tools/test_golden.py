@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-
-from millpond.testing import golden_table as cells
-from millpond.testing.golden import run_steps
-from millpond.testing.golden_file import MalformedGolden, RunStatement, parse_golden
-from millpond.testing.golden_ways import Variation, arrange
-from millpond.testing.oracle_pond import OracleStore
+from tests.oracle.oracle_pond import OracleStore
+from tests.tools import golden_table as cells
+from tests.tools.golden import run_steps
+from tests.tools.golden_file import MalformedGolden, RunStatement, parse_golden
+from tests.tools.golden_ways import Variation, arrange
 
 HEAD = """-- A behaviour.
 CREATE STREAM s (ts TIMESTAMP, k STRING) TIMESTAMP BY ts;

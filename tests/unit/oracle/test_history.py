@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from tests.oracle.history import StreamHistory, Unfit, cast
 
-from millpond.algebra.history import StreamHistory, Unfit, cast
 from millpond.catalog.objects import StreamDef
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END, to_datetime

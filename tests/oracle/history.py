@@ -15,9 +15,9 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+from tests.oracle.contents import Element
+from tests.oracle.session import load, session
 
-from millpond.algebra.contents import Element
-from millpond.algebra.session import load, session
 from millpond.catalog.objects import StreamDef
 from millpond.cql import parse_query, to_duckdb
 from millpond.model import time

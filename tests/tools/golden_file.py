@@ -41,7 +41,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from millpond.testing.golden_table import parse_time, split_cells
+from tests.tools.golden_table import parse_time, split_cells
 
 
 @dataclass(frozen=True)

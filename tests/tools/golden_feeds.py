@@ -8,11 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
+from tests.tools import golden_table as cells
+from tests.tools.golden_file import Arrival, FeedRows
+from tests.tools.golden_ways import Variation
+
 from millpond.cql.tree.statements import CreateRelation, CreateStream
 from millpond.model.schema import canonical_type
-from millpond.testing import golden_table as cells
-from millpond.testing.golden_file import Arrival, FeedRows
-from millpond.testing.golden_ways import Variation
 
 
 class GoldenFeeds:

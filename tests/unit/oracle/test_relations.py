@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.oracle.relations import RelationHistory
 
-from millpond.algebra.relations import RelationHistory
 from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
