@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 
 from _harness import percentile, show
-from _workload import elements, texts
 from millpond.errors import MillpondError
 from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
+from workloads.interests import elements, texts
 
 #: Pushes a second, at any rate.
 PUSHES = 20

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from _harness import percentile, picture, seconds, show
-from _workload import ATTRIBUTES, SPAN, elements
 from millpond.service.handles import Handle
 from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
+from workloads.interests import ATTRIBUTES, SPAN, elements
 
 START = 1_577_836_800_000_000  # 2020-01-01
 

@@ -21,10 +21,10 @@ import duckdb
 import pyarrow as pa
 
 from _harness import console, picture, seconds, show
-from _workload import ATTRIBUTES, STREAM, ranges, texts, write_elements
 from millpond.service.open_pond import open_pond
 from millpond.service.pond import Pond
 from peers import flink
+from workloads.interests import ATTRIBUTES, STREAM, ranges, texts, write_elements
 
 
 def through_millpond(files: Path, rows: int, queries: int) -> tuple[float, float, int]:

@@ -19,7 +19,6 @@ import pyarrow as pa
 import sqlglot
 
 from _harness import picture, seconds, show
-from _workload import ATTRIBUTES, elements, ranges, texts
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import MatchReader, encode
@@ -28,6 +27,7 @@ from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
 from millpond.runtime.batch_tasks import write_matches
+from workloads.interests import ATTRIBUTES, elements, ranges, texts
 
 SCHEMA = Schema(tuple(Field(a, "INTEGER") for a in ATTRIBUTES))
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from _harness import picture, seconds, show
-from _workload import SPAN, STREAM, write_elements
 from millpond.service.open_pond import open_pond
+from workloads.interests import SPAN, STREAM, write_elements
 
 #: Ponds that are run to see what queries cost that share nothing.
 ALONE = 10

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from _harness import percentile, seconds, show
-from _workload import STREAM, elements, texts, write_elements
 from millpond.service.open_pond import open_pond
+from workloads.interests import STREAM, elements, texts, write_elements
 
 
 def main() -> None:

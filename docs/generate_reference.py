@@ -236,7 +236,7 @@ def options_page() -> str:
         "## Settings of the system",
         "",
         "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entities"
-        " `queue:inbox` and `scheduler:all` over HTTP. They are durable.",
+        " `queue:inbox`, `scheduler:all` and `memory:all` over HTTP. They are durable.",
         "",
         *_table(Scope.SYSTEM),
         "",

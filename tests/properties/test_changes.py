@@ -96,7 +96,9 @@ def held_to_the_oracle(
     lazy = data.draw(st.sampled_from(LAZY))
     if turns is None:
         turns = data.draw(st.lists(st.sampled_from(SCHEDULINGS), max_size=3))
+    spilled = data.draw(st.booleans())
     options = {"pickled": pickled, "lazy_expiration": lazy, "schedulings": turns}
+    options["spilled"] = spilled
     try:
         check_changes(world, text, when, **options, **way)
     except MillpondError as error:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from tests.oracle.changes import OracleChange, changes
 from tests.oracle.rows import normalize
 from tests.oracle.world import World
+from tests.tools.no_memory import no_memory
 
 from millpond.catalog.objects import REJECTS, Definition
 from millpond.cql import parse_query
@@ -131,6 +132,7 @@ def run(
     *,
     pickled: bool = False,
     schedulings: Sequence[Scheduling] = (),
+    spilled: bool = False,
 ) -> tuple[dict[str, list[OracleChange]], Dataflow]:
     """Advance a dataflow of plans from the beginning of time to each cut in turn.
 
@@ -140,11 +142,14 @@ def run(
         cuts: Ascending instants; the dataflow stops at the last.
         pickled: Whether the dataflow is pickled and read back between any two steps.
         schedulings: How operators take turns in each step, over and over; none: steps are whole.
+        spilled: Whether there is no memory for state, so that all of it lies in files.
 
     Raises:
         AssertionError: a plan gave up.
     """
     flow = Dataflow(*plans, since=BEFORE)
+    if spilled:
+        flow.limit_memory(no_memory())
     given: dict[str, list[OracleChange]] = {plan.key: [] for plan in plans}
     for number, cut in enumerate(cuts):
         fed: Mapping[str, pa.Table] | StepInputs = feeds(world, flow, flow.position, cut)
@@ -175,6 +180,7 @@ def check_changes(
     *,
     pickled: bool = False,
     schedulings: Sequence[Scheduling] = (),
+    spilled: bool = False,
     **options: Any,
 ) -> Plan:
     """Raise AssertionError if a query's changes differ from the oracle's.
@@ -183,11 +189,11 @@ def check_changes(
         world: The history.
         text: The query.
         cuts: As for `run`.
-        pickled, schedulings: As for `run`.
+        pickled, schedulings, spilled: As for `run`.
         options: Options of the plan.
     """
     plan = plan_query(world, text, **options)
-    given, _ = run(world, [plan], cuts, pickled=pickled, schedulings=schedulings)
+    given, _ = run(world, [plan], cuts, pickled=pickled, schedulings=schedulings, spilled=spilled)
     expected = changes(world, parse_query(text), BEFORE, cuts[-1])
     compare(given[plan.key], expected, f"{text}\ncuts {list(cuts)}\n{plan.explained}")
     return plan

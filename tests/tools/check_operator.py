@@ -6,7 +6,7 @@
 - the output depends on the cut of the feed,
 - a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
 - state is left when everything has expired,
-- its state cannot be pickled at any moment.
+- its state cannot be pickled at any moment, or moved into files and back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 from tests.oracle.rows import normalize
+from tests.tools.no_memory import no_memory
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.engine.dataflow.state_memory import move_into_files, move_into_memory
 from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
 from millpond.operators.expire import announce_expirations
@@ -170,7 +172,7 @@ def run(
     cuts: Sequence[int],
     intervals: Collection[int | None] = (None,),
 ) -> OperatorRun:
-    """Advance a node to each cut in turn, with its state pickled and read back between."""
+    """Advance a node to each cut in turn; between, its state is pickled and moved."""
     nodes = list(list_in_order([node]))
     operators = {n.key: n.operator() for n in nodes if n.feed is None}
     for n in nodes:
@@ -189,9 +191,22 @@ def run(
                 deltas[n.key] = operators[n.key].advance(inputs, cut, scalars)
                 _check_delta(n, deltas[n.key], position, cut)
         given.append(deltas[node.key])
-        operators = pickle.loads(pickle.dumps(operators))
+        operators = _carry(operators, len(given))
         position = cut
     return OperatorRun(given, operators[node.key].size())
+
+
+def _carry(operators: dict[str, Operator], number: int) -> dict[str, Operator]:
+    """Pickle operators and read them back, or move their state, by the number of the step."""
+    if number % 2:
+        return pickle.loads(pickle.dumps(operators))
+    if number % 3 == 0:
+        return {key: move_into_memory(operator) for key, operator in operators.items()}
+    home, only_rows = no_memory().home, number % 8 == 4
+    return {
+        key: move_into_files(operator, home, only_rows=only_rows)
+        for key, operator in operators.items()
+    }
 
 
 def _feed_input(node: GivenInput, history: Sequence[Life], after: int, upto: int) -> Delta:

@@ -144,6 +144,27 @@ _EVERY = (
         entities=("scheduler",),
     ),
     Option(
+        "memory",
+        (Scope.SYSTEM,),
+        MEMORY,
+        "how many bytes of the state of followed queries are kept in memory, in all processes"
+        " together; what is beyond lies in files of the store",
+        "2 GB",
+        entities=("memory",),
+        remark="State in files changes no answer and takes more time. See"
+        " [when it gets too much](../guide/pressure.md#state-in-files).",
+    ),
+    Option(
+        "state_limit",
+        (Scope.SYSTEM,),
+        MEMORY_OR_UNBOUNDED,
+        "how many bytes of state followed queries may have, in memory and in files together",
+        "unbounded",
+        entities=("memory",),
+        remark="Beyond it the changes of the lightest queries are suspended; they are tried again"
+        " later, and catch up.",
+    ),
+    Option(
         "query_memory",
         (Scope.SYSTEM,),
         MEMORY_OR_UNBOUNDED,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.step import Scheduling
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.engine.eddy.routing import Account
@@ -69,6 +70,7 @@ class Sink:
         waiting: What is carried from step to step: the file, its checksum, where in it and how many
             rows; as `open_rows` takes them.
         members: Of a shared log: the change logs whose changes it gets.
+        weight: The weight of the query; lighter ones give way.
     """
 
     stream_id: int
@@ -83,6 +85,22 @@ class Sink:
     look: Look | None = None
     waiting: StoredRows | None = None
     members: LogMembers | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class StateShare:
+    """The memory that a process may use for the state of its dataflows.
+
+    Attributes:
+        limit: How many bytes; what is beyond lies in files. None: any number.
+        weight: The weight of the job's weightiest query; lighter dataflows give way.
+        most: How many bytes of state the dataflow may have, in memory and files; None: any number.
+    """
+
+    limit: int | None = None
+    weight: float = 1.0
+    most: int | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,7 @@ class AdvanceJob:
         sinks: The derivations.
         constraints: By stream, its constraints; streams without any are left out.
         scheduling: How the dataflow's operators take turns.
+        share: How much memory state may take.
     """
 
     store: str
@@ -118,6 +137,7 @@ class AdvanceJob:
     sinks: tuple[Sink, ...]
     constraints: Constraints = field(default_factory=dict)
     scheduling: Scheduling = field(default_factory=Scheduling)
+    share: StateShare = field(default_factory=StateShare)
 
 
 @dataclass(frozen=True)
@@ -135,6 +155,7 @@ class AdvanceResult:
         releases: By node key, what constraints of streams released.
         work: By node key, what its operator did since it was made; of those that took rows alone.
         queues: What waited between the operators.
+        state: By node key, the state of the operators that were measured anew.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -147,4 +168,5 @@ class AdvanceResult:
     releases: Mapping[str, list[ReleaseFigures]] = field(default_factory=dict)
     work: Mapping[str, OperatorWork] = field(default_factory=dict)
     queues: QueueFigures = field(default_factory=QueueFigures)
+    state: Mapping[str, OperatorState] = field(default_factory=dict)
     unwritten: MillpondError | None = None

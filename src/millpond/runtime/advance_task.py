@@ -28,7 +28,13 @@ from millpond.runtime.batch_tasks import (
     task_router,
     write_segment,
 )
-from millpond.runtime.dataflow_cache import LateStart, put_dataflow, start_late, take_dataflow
+from millpond.runtime.dataflow_cache import (
+    CachedDataflow,
+    LateStart,
+    put_dataflow,
+    start_late,
+    take_dataflow,
+)
 from millpond.runtime.log_files import write_logs
 from millpond.runtime.look_task import LookJob
 from millpond.runtime.shared_log_task import LoggedChanges, lay_out
@@ -46,7 +52,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     except Exception as error:
         reason = to_millpond_error(error)
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
-    failures: dict[int, MillpondError] = {}
+    failures = _suspend_beyond_limit(job, held)
     reached: dict[int, int] = {}
     late: dict[str, LateStart | MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
@@ -54,6 +60,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     logged: list[tuple[Sink, pa.Table]] = []
     for sink in job.sinks:
         key = sink.plan.key
+        if sink.stream_id in failures:
+            continue
         is_undefined = key not in deltas and key in held.flow.undefined_until
         if is_undefined and not sink.has_begun:
             if key not in late:
@@ -90,6 +98,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     except MillpondError as error:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
+    state = held.flow.list_state()
     put_dataflow(job, held)
     return AdvanceResult(
         tuple(built),
@@ -99,7 +108,38 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         releases=held.flow.list_release_figures(),
         work=held.flow.list_work(),
         queues=held.flow.queues,
+        state=state,
     )
+
+
+def _suspend_beyond_limit(job: AdvanceJob, held: CachedDataflow) -> dict[int, MillpondError]:
+    """Drop plans of the lightest queries until the dataflow's state is within its limit.
+
+    Returns:
+        The failures of their sinks.
+    """
+    found: dict[int, MillpondError] = {}
+    most, flow = job.share.most, held.flow
+    if most is None:
+        return found
+    weights: dict[str, float] = {}
+    for sink in job.sinks:
+        weights[sink.plan.key] = max(weights.get(sink.plan.key, 0.0), sink.weight)
+    for key in sorted(weights, key=lambda key: weights[key]):
+        needed = flow.size.memory + flow.size.files
+        if needed <= most:
+            break
+        error = MillpondError(
+            "POND-405",
+            "there is no room for the state of the query's changes",
+            detail=f"The state of the dataflow takes {needed:,} bytes, and state_limit allows "
+            f"{most:,} beside what heavier queries keep.",
+            hint="ALTER SYSTEM SET (state_limit = '…'), shorten windows, or give it more weight.",
+        )
+        found |= {sink.stream_id: error for sink in job.sinks if sink.plan.key == key}
+        if key in flow.sinks:
+            flow.detach(key)
+    return found
 
 
 def _look(job: AdvanceJob) -> AdvanceResult:

@@ -17,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.engine.dataflow.state_limit import Memory
+from millpond.engine.dataflow.state_memory import StateSize
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.planner.dataflow.plan import Plan
@@ -24,10 +26,15 @@ from millpond.runtime.advance_job import AdvanceJob
 from millpond.runtime.segment_inputs import SegmentInputs, read_back
 from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import changes_between, fold, select_at
+from millpond.state.scratch_folder import LEAST, SCRATCH, ScratchFolder
+from millpond.synopses.mapped_memory import Home
 
 #: How many groups' dataflows a worker keeps (the least recently used goes first), and how many
 #: dataflows beyond one of a group whose members are at several positions.
 _GROUPS, _APART = 64, 2
+
+#: A dataflow may take this part of its process's memory, whatever others take.
+_LEAST_PART = 8
 
 #: How often one job tries to begin a plan's changes; the next job goes on.
 _STARTS = 8
@@ -36,15 +43,19 @@ _STARTS = 8
 def take_dataflow(job: AdvanceJob) -> CachedDataflow:
     """Take the group's dataflow at the job's position; make the parts this worker lacks."""
     held = _shelf.take(job)
+    memory = _shelf.make_room(job, held)
     plans = {sink.plan.key: sink.plan for sink in job.sinks}
+    if held is not None:
+        held.flow.limit_memory(memory)
     if held is None or not _bring_up(held, job):
-        return _make(job, list(plans.values()))
+        return _make(job, list(plans.values()), memory)
+    held.weight = job.share.weight
     flow = held.flow
     for gone in set(flow.sinks) - plans.keys():
         flow.detach(gone)
     missing = [plan for key, plan in plans.items() if key not in flow.sinks]
     if missing:
-        flow.attach(_make(job, missing).flow)
+        flow.attach(_make(job, missing, memory).flow)
     return held
 
 
@@ -95,11 +106,18 @@ def start_late(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart |
 
 
 class CachedDataflow:
-    """A dataflow between two jobs, and the epoch as of which it has read its relations."""
+    """A dataflow between two jobs.
 
-    def __init__(self, flow: Dataflow, epoch: int) -> None:
+    Attributes:
+        flow: The dataflow.
+        epoch: The epoch as of which it has read its relations.
+        weight: The weight of its weightiest query.
+    """
+
+    def __init__(self, flow: Dataflow, epoch: int, weight: float = 1.0) -> None:
         self.flow = flow
         self.epoch = epoch
+        self.weight = weight
 
     def advance(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
         """Advance the dataflow to `upto`, with its relations read as of an epoch."""
@@ -156,9 +174,55 @@ class _DataflowCache:
             self._kept[name] = [*apart[-_APART:], kept]
             while len(self._kept) > _GROUPS:
                 self._kept.popitem(last=False)
+            if job.share.limit is not None:
+                excess = self._measure() - job.share.limit
+                self._squeeze(self._list_kept(), excess, make_home(job))
+
+    def make_room(self, job: AdvanceJob, held: CachedDataflow | None) -> Memory | None:
+        """Find how much memory a job's dataflow may take; lighter dataflows give way first.
+
+        Args:
+            job: The job.
+            held: Its dataflow as it was taken out, if there is one.
+        """
+        limit = job.share.limit
+        if limit is None:
+            return None
+        home = make_home(job)
+        with self._lock:
+            size = StateSize() if held is None else held.flow.size
+            lighter = [kept for kept in self._list_kept() if kept.weight < job.share.weight]
+            excess = size.memory + size.files + self._measure() - limit
+            self._squeeze(lighter, excess, home)
+            return Memory(max(limit - self._measure(), limit // _LEAST_PART), home)
+
+    def _list_kept(self) -> list[CachedDataflow]:
+        """List all dataflows, lighter ones first, then those that were used long ago."""
+        every = [kept for flows in self._kept.values() for kept in flows]
+        return sorted(every, key=lambda kept: kept.weight)
+
+    def _measure(self) -> int:
+        """The bytes of memory that the state of all dataflows takes."""
+        return sum(kept.flow.size.memory for kept in self._list_kept())
+
+    def _squeeze(self, given: Sequence[CachedDataflow], excess: int, home: Home) -> None:
+        """Move state of dataflows into files until so many bytes of memory are free."""
+        for kept in given:
+            if excess <= 0:
+                return
+            before = kept.flow.size.memory
+            kept.flow.squeeze(Memory(max(0, before - excess), home))
+            excess -= before - kept.flow.size.memory
 
 
 _shelf = _DataflowCache()
+
+
+def make_home(job: AdvanceJob) -> Home:
+    """Make the home of a job's state, of which little things stay in memory."""
+    assert job.share.limit is not None
+    directory = Path(job.store) / SCRATCH
+    return ScratchFolder(directory, min(LEAST, job.share.limit // _LEAST_PART))
 
 
 def _bring_up(held: CachedDataflow, job: AdvanceJob) -> bool:
@@ -185,9 +249,10 @@ def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
     return not any(low < file.epoch <= high for file in files)
 
 
-def _make(job: AdvanceJob, plans: Sequence[Plan]) -> CachedDataflow:
+def _make(job: AdvanceJob, plans: Sequence[Plan], memory: Memory | None) -> CachedDataflow:
     """Make a dataflow at the job's position, fed with everything that still matters there."""
-    made = CachedDataflow(Dataflow(*plans, since=job.position), -1)
+    made = CachedDataflow(Dataflow(*plans, since=job.position), -1, job.share.weight)
+    made.flow.limit_memory(memory)
     made.flow.constrain(job.constraints)
     if job.position > made.flow.position:
         made.advance(job, job.position, job.epoch)

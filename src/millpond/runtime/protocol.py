@@ -147,6 +147,11 @@ class Runtime(Protocol):
         ...
 
     @property
+    def workers(self) -> int:
+        """How many processes run tasks at a time, about."""
+        ...
+
+    @property
     def trouble(self) -> MillpondError | None:
         """Why the runtime cannot read pushes or run tasks now; None while it can."""
         ...

@@ -256,6 +256,7 @@ class Components:
             runtime,
             self.events,
             self.pressure.defers,
+            self.actions,
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(
@@ -348,6 +349,8 @@ class Components:
             return EpochChange(kind="system", settings={**version.settings, **checked})
 
         self.log.commit(change)
+        if "state_limit" in checked:
+            self.advancer.retry_suspended()
 
     def alter_stream(
         self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None

@@ -9,6 +9,7 @@
     runs/         the SteMs' runs   pairs/      the joins' pairs
     aggregates/   totals of segments' matches (a cache that no epoch refers to)
     inbox/        pushed rows       stems/      Query SteM snapshots (a cache, emptied on opening)
+    scratch/      state of followed queries that memory has no room for (files without names)
     functions/    user-defined functions for workers, copied from pond.db
     checkpoints/  the streaming queries' own; the store does not read them
     set_aside/    files nothing refers to, moved here when the store was opened
@@ -41,6 +42,7 @@ from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.migrations import MIGRATIONS
 from millpond.state.outside_files import check_ordinary
+from millpond.state.scratch_folder import SCRATCH
 from millpond.state.set_aside import (
     SetAside,
     clean_set_aside,
@@ -183,7 +185,7 @@ class Store:
         orphans = [*(found.keys() - referenced.keys()), *self.inbox.recovered.orphans]
         orphans += remove_orphans(self.directory, self.log.version)
         unknown = set_aside(self.directory, orphans, self._clock())
-        for path, _ in self._files("stems"):
+        for path, _ in self._files("stems", SCRATCH):
             (self.directory / path).unlink(missing_ok=True)
         problems = [
             MillpondError(

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.synopses.double_walks import NONE, measure_extent
+from millpond.synopses.mapped_memory import allocate_like
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -104,7 +105,7 @@ def count_words(base: int, top: int) -> int:
 def _add_rows(array: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
     if rows <= len(array):
         return array
-    grown = np.zeros((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
+    grown = allocate_like(array, (max(rows, 2 * len(array)), array.shape[1]))
     grown[: len(array)] = array
     return grown
 
@@ -124,7 +125,7 @@ def _widen(words: Words, needed: int) -> Words:
 
 
 def _move_groups(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
-    fresh = np.zeros((groups, array.shape[1]), array.dtype)
+    fresh = allocate_like(array, (groups, array.shape[1]))
     kept = moved[: len(array)]
     fresh[kept[kept >= 0]] = array[: len(kept)][kept >= 0]
     return fresh

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.synopses.counted_tree import RESERVE, WIDTH
+from millpond.synopses.mapped_memory import allocate_like
 from millpond.synopses.multiset_walks import find_transitions, slide, walk
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +42,7 @@ class OrderedMultisets:
         """Make room for groups."""
         held = len(self._roots)
         if groups > held:
-            grown = np.zeros((max(groups, 2 * held), 4), np.int64)
+            grown = allocate_like(self._roots, (max(groups, 2 * held), 4))
             grown[:, 0] = -1
             grown[:held] = self._roots
             self._roots = grown
@@ -150,7 +151,7 @@ class OrderedMultisets:
 
     def renumber(self, moved: Ints, groups: int) -> None:
         """Move group i's multiset to group moved[i]; those with −1 are empty."""
-        fresh = np.zeros((groups, 4), np.int64)
+        fresh = allocate_like(self._roots, (groups, 4))
         fresh[:, 0] = -1
         kept = moved[: len(self._roots)]
         fresh[kept[kept >= 0]] = self._roots[: len(kept)][kept >= 0]
@@ -197,7 +198,7 @@ class OrderedMultisets:
         size = max(8 * RESERVE, 2 * held)
         for name in ("_keys", "_counts", "_child", "_sizes", "_free"):
             array = getattr(self, name)
-            grown = np.zeros((size, *array.shape[1:]), array.dtype)
+            grown = allocate_like(array, (size, *array.shape[1:]))
             grown[:held] = array
             setattr(self, name, grown)
         free = int(self._state[0])

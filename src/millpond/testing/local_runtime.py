@@ -47,6 +47,7 @@ class LocalRuntime:
         self._partitions = partitions
         self._open: dict[int, StreamDef] = {}
         self._lock = threading.RLock()
+        self.workers = 1
         #: Set by tests to what a runtime that lost its workers says.
         self.trouble: MillpondError | None = None
         self.failure: MillpondError | None = None

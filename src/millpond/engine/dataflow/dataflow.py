@@ -24,6 +24,8 @@ import pyarrow as pa
 
 from millpond.engine.dataflow.arrangement import Arrangement, Unstartable
 from millpond.engine.dataflow.inputs import GivenInputs, StepInputs
+from millpond.engine.dataflow.state_limit import Memory, OperatorState, StateLimit
+from millpond.engine.dataflow.state_memory import StateSize
 from millpond.engine.dataflow.step import CannotCut, Goals, History, Scheduling, Step
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.errors import MillpondError
@@ -69,6 +71,7 @@ class Dataflow:
         #: By stream, the constraints by which operators release rows.
         self._constraints: Constraints = {}
         self._scheduling = Scheduling()
+        self._limit = StateLimit()
         #: By node key, how many rows its operator had taken when `list_work` was called.
         self._listed: dict[str, int] = {}
         self._flow = Arrangement({})
@@ -105,6 +108,10 @@ class Dataflow:
                 found[key] = replace(work)
         return found
 
+    def list_state(self) -> dict[str, OperatorState]:
+        """List what operators keep, of those of which it changed since this was last asked."""
+        return self._limit.list_state(self._flow)
+
     def operator(self, key: str) -> Operator:
         """Return the operator of the node with this key."""
         return self._flow.operators[key]
@@ -136,13 +143,14 @@ class Dataflow:
             self._constraints,
         )
         try:
-            step = Step(self._flow, goals, inputs, history, self._scheduling)
+            step = Step(self._flow, goals, inputs, history, self._scheduling, self._limit)
             step.run()
         except CannotCut:
             for node in self._flow.nodes:
                 self._flow.operators[node.key] = self._flow.start(node, self._constraints)
             self._tell_purging()
-            step = Step(self._flow, goals, inputs, history, self._scheduling, is_cut=False)
+            args = (self._flow, goals, inputs, history, self._scheduling, self._limit)
+            step = Step(*args, is_cut=False)
             step.run()
         self.queues = step.queues
         self.position = upto
@@ -157,11 +165,26 @@ class Dataflow:
             self._forget(key)
         if step.failed:
             self._arrange()
+        self._limit.settle(self._flow)
         return changes
 
     def schedule(self, scheduling: Scheduling) -> None:
         """Set how operators take turns from the next step on."""
         self._scheduling = scheduling
+
+    def limit_memory(self, memory: Memory | None) -> None:
+        """Set how much memory the operators' state may take from now on; None: any."""
+        self._limit.memory = memory
+
+    def squeeze(self, memory: Memory) -> None:
+        """Keep to a limit of memory now, and from now on; `advance` does the latter by itself."""
+        self._limit.memory = memory
+        self._limit.settle(self._flow)
+
+    @property
+    def size(self) -> StateSize:
+        """How much memory, and how much of files, the operators' state takes, about."""
+        return self._limit.total()
 
     def purge(self, intervals: Mapping[str, Collection[int | None]]) -> None:
         """Set how often expired state is dropped, for each plan
@@ -241,6 +264,7 @@ class Dataflow:
         """Drop a plan, and the nodes no other plan reads."""
         self._forget(sink)
         self._arrange()
+        self._limit.forget(self._flow)
 
     def _forget(self, sink: str) -> None:
         del self._plans[sink]

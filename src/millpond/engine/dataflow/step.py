@@ -26,6 +26,7 @@ from millpond.engine.dataflow.queues import Queues
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.engine.dataflow.scheduling.policies import make_policy
 from millpond.engine.dataflow.scheduling.protocol import Ready, SchedulingPolicy, find_oldest
+from millpond.engine.dataflow.state_limit import StateLimit
 from millpond.engine.dataflow.work import QueueFigures, measure
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
@@ -113,6 +114,7 @@ class Step:
         inputs: StepInputs,
         history: History | None,
         scheduling: Scheduling,
+        limit: StateLimit,
         *,
         is_cut: bool = True,
     ) -> None:
@@ -122,7 +124,7 @@ class Step:
         self.undefined_until: dict[str, int] = {}
         self.queues = QueueFigures()
         self._flow, self._goals, self._inputs = flow, goals, inputs
-        self._history, self._scheduling = history, scheduling
+        self._history, self._scheduling, self._limit = history, scheduling, limit
         self._since = min(goals.since.values(), default=BEGINNING - 1)
         self._first = max(self._since, BEGINNING)
         #: Where plans begin with no rows, the changes before count for the instant of beginning.
@@ -239,6 +241,9 @@ class Step:
         work, clock = self._flow.work[node.key], self._scheduling.clock
         began = clock()
         taken = given
+        if self._limit.is_reached:
+            # Of its state nothing is lent: all that it put out was read.
+            self._limit.make_room(self._flow, [node.key])
         if is_replayed and after < since and isinstance(node, Grouping):
             # Its readers evaluate arguments of aggregates on all the rows that it takes in.
             given = restrict(given, since)
@@ -253,7 +258,9 @@ class Step:
         work.taken += sum(map(len, taken))
         work.given += len(found)
         read, widths = self._flow.inputs[place] or (place,), self._flow.widths
-        work.bytes_taken += sum(len(d) * widths[i] for d, i in zip(taken, read, strict=False))
+        bytes_taken = sum(len(d) * widths[i] for d, i in zip(taken, read, strict=False))
+        work.bytes_taken += bytes_taken
+        self._limit.note(node.key, bytes_taken)
         work.bytes_given += len(found) * widths[place]
         for key in self._flow.roots.get(place, ()):
             self._deliver(key, found, after)

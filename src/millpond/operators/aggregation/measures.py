@@ -21,6 +21,7 @@ import pyarrow as pa
 from millpond.operators.aggregation.cells import Cells
 from millpond.operators.protocol.delta import Ints
 from millpond.operators.protocol.node import Scalars
+from millpond.synopses.mapped_memory import allocate_like
 from millpond.synopses.order_keys import make_order_keys
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
@@ -235,14 +236,14 @@ def grow_by_group(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
     """Grow an array by group to `groups` entries or more; new entries are zero."""
     if groups <= len(array):
         return array
-    fresh = np.zeros((max(groups, 2 * len(array)), *array.shape[1:]), array.dtype)
+    fresh = allocate_like(array, (max(groups, 2 * len(array)), *array.shape[1:]))
     fresh[: len(array)] = array
     return fresh
 
 
 def move_rows(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
     """Move the entries of an array by group to the groups' new numbers; −1: forget the entry."""
-    fresh = np.zeros((groups, *array.shape[1:]), array.dtype)
+    fresh = allocate_like(array, (groups, *array.shape[1:]))
     numbers = moved[: len(array)]
     stays = numbers >= 0
     fresh[numbers[stays]] = array[: len(numbers)][stays]

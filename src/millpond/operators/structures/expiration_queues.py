@@ -26,6 +26,8 @@ from millpond.operators.structures.row_store import RowStore, grow_array
 
 #: Chunks with fewer rows than this are merged, so that small steps do not leave long lists.
 SMALL = 4_096
+#: Chunks of more rows are not merged.
+_MERGED = 1 << 17
 #: Partitions by expiration time, unless a plan says otherwise (the paper's default).
 PARTITIONS = 10
 #: Instead of a number of partitions: rows are kept in the order of arrival.
@@ -180,10 +182,9 @@ class PartitionedQueue:
             self._put(fresh)
         while len(self._held) > 4 * self._partitions:
             self._width *= 2
-            everything = [chunk for part in self._held.values() for chunk in part]
-            self._held = {}
-            for chunk in everything:
-                self._put(chunk)
+            narrow, self._held = self._held, {}
+            for number, chunks in sorted(narrow.items()):
+                self._held.setdefault(number // 2, []).extend(chunks)
 
     def _put(self, rows: Delta) -> None:
         numbers = rows.until // self._width
@@ -198,10 +199,10 @@ class PartitionedQueue:
             self._put_into(int(sorted_numbers[lo]), ordered.slice(lo, hi))
 
     def _put_into(self, number: int, rows: Delta) -> None:
-        """Add rows to a partition, which keeps chunks of falling size, as a row store does."""
+        """Add rows to a partition, which keeps chunks as a row store does."""
         chunks = self._held.setdefault(number, [])
         chunks.append(rows)
-        while len(chunks) > 1 and len(chunks[-2]) <= 2 * len(chunks[-1]):
+        while len(chunks) > 1 and len(chunks[-2]) <= min(2 * len(chunks[-1]), _MERGED):
             last = chunks.pop()
             chunks[-1] = _concatenate([chunks[-1], last])
 

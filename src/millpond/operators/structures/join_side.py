@@ -19,6 +19,7 @@ from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore, grow_array
+from millpond.synopses.mapped_memory import allocate_like, choose_like
 
 
 @compiled(types.void(READ_I64, I64, I64, types.int64))
@@ -155,9 +156,12 @@ class Side:
         count = len(self.rows)
         alive = self.until[:count] > upto
         if self._negative:
-            rows = self.rows.everything()
             keys = KeyNumbers([*self._schema.types, pa.int64()])
-            same = keys.number([*rows.columns, pa.array(self.until[:count])])
+            same = np.empty(count, np.int64)
+            for start, rows in self.rows.list_batches():
+                end = start + rows.num_rows
+                columns = [*rows.columns, pa.array(self.until[start:end])]
+                same[start:end] = keys.number(columns)
             sums = np.zeros(len(keys), np.int64)
             np.add.at(sums, same, self.weight[:count])
             first = np.full(len(keys), count, np.int64)
@@ -174,7 +178,7 @@ class Side:
         count = len(self.rows)
         self.rows.keep(chosen)
         for name in ("_number", "at", "until", "weight", "tally"):
-            setattr(self, name, getattr(self, name)[:count][chosen])
+            setattr(self, name, choose_like(getattr(self, name)[:count], chosen))
         if self._negative:
             self._negative = int((self.weight < 0).sum())
         self._look_again()
@@ -186,12 +190,12 @@ class Side:
     def renumber(self, moved: Ints, most: int) -> None:
         """Take over new numbers of the keys."""
         self._number = moved[self.numbers()]
-        self._head = np.full(max(most, 64), -1, np.int64)
+        self._head = allocate_like(self._head, max(most, 64), -1)
         self._rechain()
 
     def _rechain(self) -> None:
-        self._head = np.full(len(self._head), -1, np.int64)
-        self._following = np.full(max(len(self.rows), 64), -1, np.int64)
+        self._head = allocate_like(self._head, len(self._head), -1)
+        self._following = allocate_like(self._following, max(len(self.rows), 64), -1)
         _chain(np.ascontiguousarray(self.numbers()), self._head, self._following, 0)
 
 

@@ -20,6 +20,7 @@ from numba import types
 from millpond.model.compiled import I64, compiled
 from millpond.model.nested_values import needs_keys, value_keys
 from millpond.operators.protocol.delta import Bools, Ints
+from millpond.synopses.mapped_memory import allocate_like
 
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
 _STORE = types.Array(types.int64, 2, "C")
@@ -113,9 +114,9 @@ class KeyNumbers:
                 # than needed is kept, which is harmless.
                 self._values[place] = {v: n for v, n in values.items() if n in used}
         self._count = 0
-        self._store = np.empty((_ROOM, words.shape[1]), np.int64)
-        self._table = np.full(2 * _ROOM, -1, np.int64)
-        self._make_room(len(words))
+        room = _find_room(len(words))
+        self._store = allocate_like(self._store, (room, words.shape[1]))
+        self._table = allocate_like(self._table, 2 * room, -1)
         out = np.empty(len(words), np.int64)
         self._count = _look_up(words, self._table, self._store, 0, True, out)
         return moved
@@ -127,11 +128,11 @@ class KeyNumbers:
     def _make_room(self, more: int) -> None:
         needed = self._count + more
         if needed > len(self._store):
-            room = 1 << int(needed + needed // 2).bit_length()
-            grown = np.empty((room, self._store.shape[1]), np.int64)
+            room = _find_room(needed)
+            grown = allocate_like(self._store, (room, self._store.shape[1]))
             grown[: self._count] = self._store[: self._count]
             self._store = grown
-            self._table = np.full(2 * room, -1, np.int64)
+            self._table = allocate_like(self._table, 2 * room, -1)
             held = np.ascontiguousarray(grown[: self._count])
             out = np.empty(self._count, np.int64)
             _look_up(held, self._table, self._store, 0, True, out)
@@ -194,6 +195,11 @@ class KeyNumbers:
             numbers = np.array([*(known.get(v, -1) for v in distinct), 0], np.int64)
         numbers[-1] = 0
         return numbers[indices]
+
+
+def _find_room(keys: int) -> int:
+    """Find how many keys a table has room for that holds so many."""
+    return max(_ROOM, 1 << int(keys + keys // 2).bit_length())
 
 
 def _fill_nulls(column: pa.Array, type_: pa.DataType) -> npt.NDArray[Any]:

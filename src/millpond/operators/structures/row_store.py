@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 
 from millpond.operators.protocol.delta import Bools, Delta, Ints
+from millpond.synopses.mapped_memory import allocate_like, keep_like
+
+#: Batches of more bytes are not merged, so that no copy of all rows is ever made.
+_MERGED = 16 << 20
 
 
 class RowStore:
     """Rows numbered 0, 1, … as they are added.
 
     The rows are kept in batches of falling size: a batch is merged with the batch before when it
-    has grown as large. So a row is copied once a doubling, and `pick` looks into few batches.
+    has grown as large, until it has some megabytes. So a row is copied once a doubling, and `pick`
+    looks into few batches.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -28,9 +35,7 @@ class RowStore:
             return
         self._count += rows.num_rows
         self._batches.append(rows)
-        while len(self._batches) > 1 and (
-            self._batches[-2].num_rows <= 2 * self._batches[-1].num_rows
-        ):
+        while len(self._batches) > 1 and _are_merged(*self._batches[-2:]):
             last = self._batches.pop()
             self._batches[-1] = pa.concat_batches([self._batches[-1], last])
 
@@ -61,21 +66,38 @@ class RowStore:
         """All rows, in their order."""
         if not self._batches:
             return Delta.empty(self._schema).rows
-        if len(self._batches) > 1:
-            self._batches = [pa.concat_batches(self._batches)]
-        return self._batches[0]
+        rows = pa.concat_batches(self._batches) if len(self._batches) > 1 else self._batches[0]
+        if rows.nbytes <= _MERGED:
+            self._batches = [rows]
+        return rows
+
+    def list_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """List the rows in pieces, each with the place of its first row."""
+        start = 0
+        for batch in self._batches:
+            yield start, batch
+            start += batch.num_rows
 
     def keep(self, chosen: Bools) -> None:
         """Keep the chosen rows, numbered anew in their order; forget the others."""
-        rows = self.everything().filter(pa.array(chosen))
-        self._batches = [rows] if rows.num_rows else []
-        self._count = rows.num_rows
+        batches, self._batches, self._count, start = self._batches, [], 0, 0
+        for batch in batches:
+            mine = chosen[start : start + batch.num_rows]
+            start += batch.num_rows
+            self.add(batch if mine.all() else keep_like(batch, batch.filter(pa.array(mine))))
+
+
+def _are_merged(before: pa.RecordBatch, last: pa.RecordBatch) -> bool:
+    """Whether two batches become one."""
+    if before.num_rows > 2 * last.num_rows:
+        return False
+    return bool(before.nbytes + last.nbytes <= _MERGED)
 
 
 def grow_array(values: Ints, needed: int, fill: int) -> Ints:
     """Return the array, or, if it is too short, a longer copy with `fill` at the end."""
     if needed <= len(values):
         return values
-    grown = np.full(max(needed, 2 * len(values), 64), fill, np.int64)
+    grown = allocate_like(values, max(needed, 2 * len(values), 64), fill)
     grown[: len(values)] = values
     return grown

@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,10 @@ class SparkRuntime:
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         with self._machine.using():
             return write_relation(self.spark, relation, path)
+
+    @cached_property
+    def workers(self) -> int:
+        return max(1, int(self.spark.sparkContext.defaultParallelism))
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,10 @@ from millpond.runtime.advance_job import (
     RelationInput,
     SegmentFile,
     Sink,
+    StateShare,
 )
 from millpond.runtime.region_segments import ARRIVAL_BYTES
+from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.shared_logs import SharedLogs
 from millpond.service.queries.query_stems import QueryStems
@@ -127,12 +129,33 @@ def make_scheduling(settings: Mapping[str, Any]) -> Scheduling:
     return Scheduling(policy, seconds, parse_memory(memory))
 
 
+def find_memory(version: Version) -> int:
+    """The bytes that state may take in memory, in all processes together."""
+    return parse_memory(version.settings.get("memory", OPTIONS["memory"].default))
+
+
 class AdvanceJobs:
     """Makes jobs of the derivations that are due."""
 
-    def __init__(self, store: Path, stems: QueryStems) -> None:
+    def __init__(
+        self,
+        store: Path,
+        stems: QueryStems,
+        accounts: DataflowAccounts,
+        workers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        """Make jobs.
+
+        Args:
+            store: The store's directory.
+            stems: The streams' Query SteMs.
+            accounts: What the dataflows keep.
+            workers: Gives how many processes run tasks.
+        """
         self._store = store
         self._stems = stems
+        self._accounts = accounts
+        self._workers = workers
         #: The members of the shared logs.
         self.shared = SharedLogs()
         self._life = uuid.uuid4().hex
@@ -152,7 +175,10 @@ class AdvanceJobs:
         return [(group, self._job(version, group, kept)) for group in _group(version, due)]
 
     def _job(self, version: Version, members: list[Runnable], kept: ExitStack) -> AdvanceJob:
-        sinks = tuple(self._sink(version, item, kept) for item in members)
+        sinks = tuple(
+            replace(self._sink(version, item, kept), weight=_weigh(version, item.derivation.stream))
+            for item in members
+        )
         first = members[0]
         position = max(item.clock.position for item in members)
         since: dict[str, int | None] = {}
@@ -193,7 +219,24 @@ class AdvanceJobs:
             sinks,
             constraints,
             make_scheduling(version.settings),
+            self._share(version, members, _label(members, sinks[0])),
         )
+
+    def _share(self, version: Version, members: list[Runnable], label: str) -> StateShare:
+        """The memory for the job's state, in the process that runs it.
+
+        What dataflows that are as heavy, or heavier, keep already is theirs.
+        """
+        limit = find_memory(version) // self._workers()
+        weight = max(_weigh(version, item.derivation.stream) for item in members)
+        given = version.settings.get("state_limit", OPTIONS["state_limit"].default)
+        if given == "unbounded":
+            return StateShare(limit, weight)
+        most = parse_memory(given)
+        for group, (other, memory, files) in self._accounts.list_weighed_state(version).items():
+            if group != label and other >= weight:
+                most -= memory + files
+        return StateShare(limit, weight, max(0, most))
 
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
         derivation, has_begun = item.derivation, item.clock.next_seq > 0
@@ -229,6 +272,12 @@ class AdvanceJobs:
         return Sink(
             stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts, has_begun
         )
+
+
+def _weigh(version: Version, stream: StreamDef) -> float:
+    """The weight of a derivation's query; 1 for a derived stream."""
+    query = version.query_of(stream)
+    return 1.0 if query is None else weight_of(query)
 
 
 def _group(version: Version, due: list[Runnable]) -> list[list[Runnable]]:

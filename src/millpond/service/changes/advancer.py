@@ -34,13 +34,15 @@ from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import Gained, make_change
-from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable
+from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, find_memory
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.memory_ladder import MemoryLadder, is_beyond_limit
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
+from millpond.service.ingest.door import Recorder
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.queries.query_stems import QueryStems
@@ -69,6 +71,7 @@ class Advancer:
         runtime: Runtime,
         events: Events,
         defers: Callable[[QueryDef], bool],
+        recorder: Recorder,
     ) -> None:
         self._log = epochs
         self._derivations = derivations
@@ -76,7 +79,9 @@ class Advancer:
         self._floors = floors
         self._runtime = runtime
         self._events = events
-        self._jobs = AdvanceJobs(store, stems)
+        #: What operators did, keep and released.
+        self.accounts = DataflowAccounts()
+        self._jobs = AdvanceJobs(store, stems, self.accounts, lambda: runtime.workers)
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._asked = 0
@@ -88,8 +93,7 @@ class Advancer:
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
-        #: What constraints of streams released.
-        self.accounts = DataflowAccounts()
+        self._ladder = MemoryLadder(recorder, self.accounts, find_memory)
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(
@@ -227,6 +231,13 @@ class Advancer:
     def retry(self, stream: StreamDef) -> None:
         """Retry a stopped derived stream now."""
         self.retries.retry(stream.id)
+        self.wake()
+
+    def retry_suspended(self) -> None:
+        """Retry now what was suspended because of `state_limit`."""
+        for id, error in self.retries.list_errors().items():
+            if is_beyond_limit(error):
+                self.retries.clear(id)
         self.wake()
 
     def begin_again(self, stream_ids: Iterable[int]) -> None:
@@ -381,6 +392,7 @@ class Advancer:
                     self.retries.clear(item.derivation.id)
             if result.unwritten is not None:
                 raise result.unwritten
+        self._ladder.look(self._log.version, self.retries.list_errors())
         return True
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
@@ -30,6 +31,11 @@ class DataflowAccounts:
             others, told = self._groups.get(job.group, (ids, _Told()))
             told.releases = dict(result.releases)
             told.work.update(result.work)
+            told.state.update(result.state)
+            for key, state in result.state.items():
+                if not (state.rows or state.memory or state.files):
+                    del told.state[key]
+            told.weight = job.share.weight
             if result.queues.slices:
                 told.queues = result.queues
             self._groups[job.group] = (ids | others, told)
@@ -49,6 +55,31 @@ class DataflowAccounts:
             if stream_id in ids:
                 found.update(told.work)
         return found
+
+    def list_state(self, version: Version) -> dict[tuple[str, str], OperatorState]:
+        """What each operator keeps, by its dataflow's group and the node's key."""
+        with self._lock:
+            return {
+                (group, key): state
+                for group, (ids, told) in self._groups.items()
+                if not ids.isdisjoint(version.streams)
+                for key, state in told.state.items()
+            }
+
+    def list_weighed_state(self, version: Version) -> dict[str, tuple[float, int, int]]:
+        """By group, its weight, and the bytes of its state in memory and in files."""
+        with self._lock:
+            groups = [
+                (group, told)
+                for group, (ids, told) in self._groups.items()
+                if not ids.isdisjoint(version.streams)
+            ]
+            found = {}
+            for group, told in groups:
+                kept = list(told.state.values())
+                memory, files = sum(one.memory for one in kept), sum(one.files for one in kept)
+                found[group] = (told.weight, memory, files)
+            return found
 
     def list_queues(self, version: Version) -> dict[int, QueueFigures]:
         """What waited in the last step that was cut into slices, by derivation."""
@@ -74,6 +105,8 @@ class _Told:
 
     releases: dict[str, list[ReleaseFigures]] = field(default_factory=dict)
     work: dict[str, OperatorWork] = field(default_factory=dict)
+    state: dict[str, OperatorState] = field(default_factory=dict)
+    weight: float = 1.0
     queues: QueueFigures | None = None
 
 

@@ -49,6 +49,10 @@ class Retries:
         if known is not None:
             self._states[stream_id] = _RetryState(known.error, FIRST_SECONDS / 2, self._clock())
 
+    def list_errors(self) -> dict[int, MillpondError]:
+        """Why streams have stopped, by their ids."""
+        return {id: known.error for id, known in list(self._states.items())}
+
     @property
     def has_any(self) -> bool:
         """Whether any stream has stopped."""

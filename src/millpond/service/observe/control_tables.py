@@ -102,7 +102,7 @@ class Entities:
         if not settings:
             return entity
         components, kind = self._components, id.partition(":")[0]
-        if kind in ("queue", "scheduler"):
+        if kind in ("queue", "scheduler", "memory"):
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if entity.of != _ALL:
@@ -135,6 +135,13 @@ class Entities:
         yield Entity(
             "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
         )
+        states = self._components.advancer.accounts.list_state(version).values()
+        figures = {
+            "bytes": sum(state.memory for state in states),
+            "bytes in files": sum(state.files for state in states),
+        }
+        settings_of = of_system("memory", version.settings)
+        yield Entity("memory:all", "synopsis", _ALL, figures, settings_of)
         turns = of_system("scheduler", version.settings)
         yield Entity("scheduler:all", "operator", _ALL, {}, turns)
 

@@ -15,6 +15,7 @@ from millpond.model.schema import Field, Schema
 from millpond.runtime.advance_job import AdvanceJob
 from millpond.service.changes import advance_jobs
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, step_end
+from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
 from millpond.state.version import RelationDelta, SegmentRef, StreamClock, StreamState, Version
 
@@ -59,7 +60,7 @@ def jobs(version: Version, *due: Runnable) -> list[tuple[list[int], AdvanceJob]]
     """The ids of each group's derivations, and its job."""
     stems: Any = None  # change logs are matched by nobody
     with ExitStack() as kept:
-        made = AdvanceJobs(Path("store"), stems).of(version, list(due), kept)
+        made = AdvanceJobs(Path("store"), stems, DataflowAccounts()).of(version, list(due), kept)
     return [([item.derivation.id for item in group], job) for group, job in made]
 
 
