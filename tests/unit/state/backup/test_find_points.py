@@ -19,6 +19,7 @@ def test_a_file_of_several_segments_is_missing_as_long_as_one_of_them_is_there(
 ) -> None:
     """Of the queries whose changes lie in one file, one is dropped: the other still needs it."""
     monkeypatch.setattr(database, "_SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr(database, "_SNAPSHOT_SHARE", 0)
     names = ["one", "two"]
     with open_local(tmp_path / "store") as pond:
         pond.execute("CREATE STREAM m (n BIGINT)")
