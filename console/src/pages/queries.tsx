@@ -146,7 +146,7 @@ export function Queries() {
         {total.value === 0 && took.value !== null ? (
           <p class="nothing">{Object.keys(without({ ...filter, sort: undefined } as never)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>
         ) : (
-          <VirtualTable total={total.value} label="Queries" columns={7}
+          <VirtualTable total={total.value} label="Rows of queries" columns={7}
             onSeen={(_, end) => { if (end > loaded.value.length) void attempt(() => fill(filter, end)); }}
             rowClass={(i) => (loaded.value[i] && chosen.value.has(loaded.value[i].id) ? "chosen" : "")}
             head={<>

@@ -26,7 +26,7 @@ export function System() {
       </section>
       <section class="panel" aria-labelledby="streams-title">
         <div class="tools"><h2 id="streams-title">Streams</h2></div>
-        <div class="scroll short" tabIndex={0} role="region" aria-label="Streams">
+        <div class="scroll short" tabIndex={0} role="region" aria-label="Rows of streams">
           <table>
             <thead><tr>
               <th scope="col">stream</th><th scope="col">state</th><th scope="col" class="number">rows/s</th><th scope="col" class="number">rows</th>
@@ -137,7 +137,7 @@ function Sinks() {
   return (
     <section class="panel" aria-labelledby="sinks-title">
       <div class="tools"><h2 id="sinks-title">Sinks</h2></div>
-      <div class="scroll short" tabIndex={0} role="region" aria-label="Sinks">
+      <div class="scroll short" tabIndex={0} role="region" aria-label="Rows of sinks">
         <table>
           <thead><tr><th scope="col">sink</th><th scope="col">of</th><th scope="col">to</th><th scope="col">state</th>
             <th scope="col" class="number">delivered</th><th scope="col" class="number">failures</th></tr></thead>
@@ -182,7 +182,7 @@ function Entities() {
         <span class="soft">{count(found.length)} of {count(all.length)}</span>
       </div>
       {error && <ProblemBox error={error} />}
-      <VirtualTable total={found.length} height={34} label="Control tables" columns={5}
+      <VirtualTable total={found.length} height={34} label="Rows of control tables" columns={5}
         head={<><th scope="col">entity</th><th scope="col">kind</th><th scope="col">of</th><th scope="col">figures</th><th scope="col">settings</th></>}
         row={(i) => {
           const one = found[i]!;

@@ -43,10 +43,10 @@ export function Write() {
     <main class="write">
       <section class="panel" aria-labelledby="write-title">
         <h2 id="write-title" class="hidden">Write</h2>
-        <div class="tabs" role="tablist" aria-label="Texts">
+        <div class="tabs" role="group" aria-label="Texts">
           {tabs.tabs.value.map((tab) => (
             <span class={`tab ${tab.id === tabs.tab().id ? "on" : ""}`}>
-              <button type="button" role="tab" aria-selected={tab.id === tabs.tab().id} onClick={() => pick(tab.id)}>{tabs.title(tab.text)}</button>
+              <button type="button" aria-pressed={tab.id === tabs.tab().id} onClick={() => pick(tab.id)}>{tabs.title(tab.text)}</button>
               {tabs.tabs.value.length > 1 && (
                 <button type="button" class="close" aria-label={`Close ${tabs.title(tab.text)}`}
                   onClick={() => { tabs.close(tab.id); pick(tabs.tab().id); }}>×</button>

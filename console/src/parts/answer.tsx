@@ -29,13 +29,15 @@ export function AnswerBox({ rows, facts, name, view, form, onView, taken }: Show
   const [ownView, setOwnView] = useState(view ?? "table");
   const [ownForm, setOwnForm] = useState(form ?? "");
   const [error, setError] = useState<ErrorFields | null>(null);
-  const picture = choosePicture(rows, ownForm as Form | "");
+  // With `onView` the page keeps both in its address, so that going back changes them too.
+  const nowView = onView ? view ?? "table" : ownView, nowForm = onView ? form ?? "" : ownForm;
+  const picture = choosePicture(rows, nowForm as Form | "");
   const show = (nextView: string, nextForm: string) => {
     setOwnView(nextView);
     setOwnForm(nextForm);
     onView?.(nextView, nextForm);
   };
-  const drawn = ownView === "chart" && picture;
+  const drawn = nowView === "chart" && picture;
   const take = async (media: string, ending: string) => {
     try {
       setError(null);
@@ -48,8 +50,8 @@ export function AnswerBox({ rows, facts, name, view, form, onView, taken }: Show
     <div class="answer">
       <div class="tools">
         <div class="choice" role="group" aria-label="Shown as">
-          <button type="button" aria-pressed={!drawn} onClick={() => show("table", ownForm)}>Table</button>
-          <button type="button" aria-pressed={!!drawn} disabled={!picture} onClick={() => show("chart", ownForm)}
+          <button type="button" aria-pressed={!drawn} onClick={() => show("table", nowForm)}>Table</button>
+          <button type="button" aria-pressed={!!drawn} disabled={!picture} onClick={() => show("chart", nowForm)}
             title={picture ? undefined : "A chart needs rows and a column of numbers."}>Chart</button>
         </div>
         {drawn && (

@@ -95,12 +95,14 @@ class StateShare:
     Attributes:
         limit: How many bytes; what is beyond lies in files. None: any number.
         weight: The weight of the job's weightiest query; lighter dataflows give way.
+        own: By node key, how many bytes of memory an operator's state may take.
         most: How many bytes of state the dataflow may have, in memory and files; None: any number.
     """
 
     limit: int | None = None
     weight: float = 1.0
     most: int | None = None
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ class _DataflowCache:
             lighter = [kept for kept in self._list_kept() if kept.weight < job.share.weight]
             excess = size.memory + size.files + self._measure() - limit
             self._squeeze(lighter, excess, home)
-            return Memory(max(limit - self._measure(), limit // _LEAST_PART), home)
+            return Memory(max(limit - self._measure(), limit // _LEAST_PART), home, job.share.own)
 
     def _list_kept(self) -> list[CachedDataflow]:
         """List all dataflows, lighter ones first, then those that were used long ago."""

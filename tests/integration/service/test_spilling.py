@@ -90,6 +90,17 @@ def test_state_without_memory_lies_in_files_and_gives_the_same_changes(
             (0.0, 1.0, True),
             (1.0, 0.0, False),
         ]
+        # One operator may have little memory of its own.
+        (join,) = [e for e in pond.entities.every() if e.id.startswith("operator:join.")]
+        assert join.figures["bytes in files"] == 0
+        assert join.figures["rows"] > ROWS // 2
+        pond.entities.set(join.id, {"memory": "1 KB"})
+        push(pond, 2 * ROWS)
+        pond.query("joined").fetch()
+        held = pond.entities.one(join.id).figures
+        assert held["bytes in files"] > 100_000 > held["bytes"]
+        everything = pond.entities.one("memory:all").figures
+        assert everything["bytes in files"] == held["bytes in files"]
 
 
 def test_beyond_the_limit_the_lightest_queries_are_suspended_and_catch_up(

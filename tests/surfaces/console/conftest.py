@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "over_http"))
 
 from browser import Browser, Missing, find_programs
 from served import Served, serve
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
@@ -45,3 +49,23 @@ def page(served: Served, browser: Browser) -> Callable[[str], Browser]:
         return browser
 
     return open_page
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources with their packages."""
+    if not shutil.which("node") or not shutil.which("npm"):
+        pytest.skip("Node is not installed: the console is not checked anew")
+    copied = tmp_path_factory.mktemp("console") / "console"
+    shutil.copytree(ROOT / "console", copied, ignore=shutil.ignore_patterns("node_modules"))
+    command = ["npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"]
+    limits = ["--fetch-retries=1", "--fetch-timeout=60000"]
+    try:
+        done = subprocess.run(
+            [*command, *limits], cwd=copied, capture_output=True, text=True, timeout=240
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip("npm did not answer: the console is not checked anew")
+    if done.returncode:
+        pytest.skip(f"npm cannot be had: the console is not checked anew. {done.stderr[-500:]}")
+    return copied

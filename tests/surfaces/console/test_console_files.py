@@ -6,7 +6,6 @@ import gzip
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -91,26 +90,6 @@ def test_the_document_of_the_types_is_that_of_the_server():
     spec.loader.exec_module(written)
     stale = "the API has changed: run make console, or python console/write_openapi.py"
     assert SOURCES.joinpath("openapi.json").read_text() == written.render(), stale
-
-
-@pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources with their packages."""
-    if not shutil.which("node") or not shutil.which("npm"):
-        pytest.skip("Node is not installed: the console is not bundled anew")
-    copied = tmp_path_factory.mktemp("console") / "console"
-    shutil.copytree(SOURCES, copied, ignore=shutil.ignore_patterns("node_modules"))
-    command = ["npm", "ci", "--no-audit", "--no-fund", "--prefer-offline"]
-    limits = ["--fetch-retries=1", "--fetch-timeout=60000"]
-    try:
-        done = subprocess.run(
-            [*command, *limits], cwd=copied, capture_output=True, text=True, timeout=240
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip("npm did not answer: the console is not bundled anew")
-    if done.returncode:
-        pytest.skip(f"npm cannot be had: the console is not bundled anew. {done.stderr[-500:]}")
-    return copied
 
 
 def run_node(folder: Path, *command: str) -> None:

@@ -62,6 +62,11 @@ def test_queries_and_one_query(page, pond: Pond) -> None:
     there.run("[...document.querySelectorAll('tbody a')].find(a => a.text === 'late').click()")
     there.sees("as of 2026-03-01", ".foot")
     there.sees("stream flights", "pre.plan")
+    # A page that is shown follows its address, so that going back does too.
+    there.run("location.hash = '#/query/late?view=chart'")
+    there.find(".answer .chart canvas")
+    there.run("history.back()")
+    there.find(".answer table")
     # Changes come by themselves.
     there.click("#live")
     there.sees("following", "#feed")

@@ -11,8 +11,8 @@ than are worth a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from millpond.engine.dataflow.arrangement import Arrangement
 from millpond.engine.dataflow.state_memory import (
@@ -38,10 +38,12 @@ class Memory:
     Attributes:
         limit: How many bytes; what is beyond lies in files.
         home: Where the files are made.
+        own: By node key, how many bytes of it an operator may take.
     """
 
     limit: int
     home: Home
+    own: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class OperatorState:
     """What an operator keeps.
 
     Attributes:
+        name: What EXPLAIN calls it.
         rows: How many rows.
         memory: Their bytes in memory, about.
         files: Their bytes in mapped files.
     """
 
+    name: str
     rows: int
     memory: int
     files: int
@@ -98,13 +102,13 @@ class StateLimit:
         Of operators that are gone it says that they keep nothing.
         """
         gone = self._listed.keys() - flow.operators.keys()
-        found = {key: OperatorState(0, 0, 0) for key in gone}
+        found = {key: OperatorState("", 0, 0, 0) for key in gone}
         for key in gone:
             del self._listed[key]
-        for key, operator in flow.operators.items():
-            size = self.sizes.get(key) or StateSize()
-            taken = int(self._taken.get(key, 0.0))
-            state = OperatorState(operator.size(), size.memory + taken, size.files)
+        for node in flow.nodes:
+            key, size = node.key, self.sizes.get(node.key) or StateSize()
+            rows = flow.operators[key].size()
+            state = OperatorState(node.name, rows, size.memory, size.files)
             if self._listed.get(key) != state:
                 found[key] = self._listed[key] = state
         return found
@@ -115,13 +119,16 @@ class StateLimit:
         if self.memory is None:
             self._measure(flow, self._list_grown())
             return
+        self._keep_own(flow)
         if self.is_reached:
             self.make_room(flow, list(flow.operators))
         else:
             self._measure(flow, self._list_grown())
             size = self.total()
             if size.files and size.memory + size.files <= _BACK_AT * self.memory.limit:
-                for key in [key for key, one in self.sizes.items() if one.files]:
+                for key, one in list(self.sizes.items()):
+                    if not one.files or key in self.memory.own:
+                        continue
                     flow.operators[key] = move_into_memory(flow.operators[key])
                     self._measure(flow, [key])
 
@@ -136,10 +143,26 @@ class StateLimit:
                     return
                 if self._in_memory(key) <= self.memory.home.least:
                     break
-                before = flow.operators[key]
-                flow.operators[key] = move_into_files(before, self.memory.home, only_rows=only_rows)
-                if flow.operators[key] is not before:
-                    self._measure(flow, [key])
+                self._move(flow, key, only_rows)
+
+    def _keep_own(self, flow: Arrangement) -> None:
+        """Keep the operators that have memory of their own within it."""
+        assert self.memory is not None
+        for key, most in self.memory.own.items():
+            if key not in flow.operators:
+                continue
+            if key in self._taken:
+                self._measure(flow, [key])
+            for only_rows in (True, False):
+                if self._in_memory(key) > most:
+                    self._move(flow, key, only_rows)
+
+    def _move(self, flow: Arrangement, key: str, only_rows: bool) -> None:
+        assert self.memory is not None
+        before, home = flow.operators[key], self.memory.home
+        flow.operators[key] = move_into_files(before, home, only_rows=only_rows)
+        if flow.operators[key] is not before:
+            self._measure(flow, [key])
 
     def forget(self, flow: Arrangement) -> None:
         """Forget operators that there are no more."""

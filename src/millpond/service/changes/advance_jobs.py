@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from millpond.catalog.objects import RelationDef, StreamDef
@@ -142,6 +143,7 @@ class AdvanceJobs:
         store: Path,
         stems: QueryStems,
         accounts: DataflowAccounts,
+        own: Mapping[str, tuple[str, int]] = MappingProxyType({}),
         workers: Callable[[], int] = lambda: 1,
     ) -> None:
         """Make jobs.
@@ -150,11 +152,13 @@ class AdvanceJobs:
             store: The store's directory.
             stems: The streams' Query SteMs.
             accounts: What the dataflows keep.
+            own: By node key, the memory of operators that have some of their own.
             workers: Gives how many processes run tasks.
         """
         self._store = store
         self._stems = stems
         self._accounts = accounts
+        self._own = own
         self._workers = workers
         #: The members of the shared logs.
         self.shared = SharedLogs()
@@ -229,14 +233,15 @@ class AdvanceJobs:
         """
         limit = find_memory(version) // self._workers()
         weight = max(_weigh(version, item.derivation.stream) for item in members)
+        own = {key: size for key, (_, size) in self._own.items()}
         given = version.settings.get("state_limit", OPTIONS["state_limit"].default)
         if given == "unbounded":
-            return StateShare(limit, weight)
+            return StateShare(limit, weight, own=own)
         most = parse_memory(given)
         for group, (other, memory, files) in self._accounts.list_weighed_state(version).items():
             if group != label and other >= weight:
                 most -= memory + files
-        return StateShare(limit, weight, max(0, most))
+        return StateShare(limit, weight, max(0, most), own)
 
     def _sink(self, version: Version, item: Runnable, kept: ExitStack) -> Sink:
         derivation, has_begun = item.derivation, item.clock.next_seq > 0

@@ -81,7 +81,11 @@ class Advancer:
         self._events = events
         #: What operators did, keep and released.
         self.accounts = DataflowAccounts()
-        self._jobs = AdvanceJobs(store, stems, self.accounts, lambda: runtime.workers)
+        #: By node key, the memory that somebody set for an operator: as text, and in bytes.
+        self.operator_memory: dict[str, tuple[str, int]] = {}
+        self._jobs = AdvanceJobs(
+            store, stems, self.accounts, self.operator_memory, lambda: runtime.workers
+        )
         self._wake = threading.Event()
         self._progress = threading.Condition()
         self._asked = 0

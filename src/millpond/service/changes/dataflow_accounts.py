@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
@@ -23,7 +23,7 @@ class DataflowAccounts:
 
     def note(self, job: AdvanceJob, result: AdvanceResult) -> None:
         """Note what a job told of the dataflow it advanced."""
-        if result.failures and not result.releases:
+        if result.failures and not (result.releases or result.state):
             return
         ids = frozenset(sink.stream_id for sink in job.sinks)
         with self._lock:
@@ -33,7 +33,7 @@ class DataflowAccounts:
             told.work.update(result.work)
             told.state.update(result.state)
             for key, state in result.state.items():
-                if not (state.rows or state.memory or state.files):
+                if not state.name:
                     del told.state[key]
             told.weight = job.share.weight
             if result.queues.slices:
@@ -56,15 +56,18 @@ class DataflowAccounts:
                 found.update(told.work)
         return found
 
-    def list_state(self, version: Version) -> dict[tuple[str, str], OperatorState]:
-        """What each operator keeps, by its dataflow's group and the node's key."""
-        with self._lock:
-            return {
-                (group, key): state
-                for group, (ids, told) in self._groups.items()
-                if not ids.isdisjoint(version.streams)
-                for key, state in told.state.items()
-            }
+    def list_operators(self, version: Version) -> list[RunningOperator]:
+        """List the operators that run, with what they keep and did."""
+        return [
+            RunningOperator(key, ids, state, replace(told.work.get(key) or OperatorWork()))
+            for ids, told in self._list_groups(version)
+            for key, state in list(told.state.items())
+        ]
+
+    def list_state(self, version: Version, stream_id: int) -> dict[str, OperatorState]:
+        """What the operators keep that compute a derivation's changes, by node key."""
+        every = self.list_operators(version)
+        return {one.key: one.state for one in every if stream_id in one.derivations}
 
     def list_weighed_state(self, version: Version) -> dict[str, tuple[float, int, int]]:
         """By group, its weight, and the bytes of its state in memory and in files."""
@@ -97,6 +100,23 @@ class DataflowAccounts:
                 if ids.isdisjoint(version.streams):
                     del self._groups[group]
             return list(self._groups.values())
+
+
+@dataclass(frozen=True)
+class RunningOperator:
+    """An operator of a dataflow that runs.
+
+    Attributes:
+        key: Its node's key.
+        derivations: The ids of the derivations that its dataflow computes.
+        state: What it keeps.
+        work: What it did.
+    """
+
+    key: str
+    derivations: frozenset[int]
+    state: OperatorState
+    work: OperatorWork
 
 
 @dataclass
@@ -139,6 +159,19 @@ def describe_releases(figures: Sequence[ReleaseFigures]) -> str:
     held = sum(h for h, _ in sides.values())
     without = held + sum(r for _, r in sides.values())
     return f"released by {', '.join(names)}: {held:,} rows held, {without:,} without"
+
+
+def describe_state(state: OperatorState) -> str:
+    """Say what an operator keeps.
+
+    >>> describe_state(OperatorState("join", 1000, 250_000, 0))
+    'keeps 1,000 rows, 250 KB in memory'
+    >>> describe_state(OperatorState("join", 1, 1_000, 12_400))
+    'keeps 1 row, 1 KB in memory, 12.4 KB in files'
+    """
+    rows = "1 row" if state.rows == 1 else f"{state.rows:,} rows"
+    text = f"keeps {rows}, {state.memory / 1e3:,.3g} KB in memory"
+    return f"{text}, {state.files / 1e3:,.3g} KB in files" if state.files else text
 
 
 def describe_work(work: OperatorWork) -> str:

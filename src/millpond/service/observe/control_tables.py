@@ -23,6 +23,7 @@ from millpond.service.observe.control_settings import (
     of_query,
     of_system,
 )
+from millpond.service.observe.operator_entities import list_operators, set_operator_memory
 from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, WAITING, Version
 
@@ -67,6 +68,7 @@ class Entities:
             *self._filters(version),
             *self._functions(),
             *self._derivations(version),
+            *self._operators(version),
             *self._segments(version),
             *self._stems(version),
             *self._relations(version),
@@ -105,6 +107,9 @@ class Entities:
         if kind in ("queue", "scheduler", "memory"):
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
+        if kind == "operator":
+            set_operator_memory(components, id, settings)
+            return self.one(id)
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))
@@ -135,7 +140,8 @@ class Entities:
         yield Entity(
             "changes:all", "operator", _ALL, figures, of_engine("changes", settings, changes)
         )
-        states = self._components.advancer.accounts.list_state(version).values()
+        running = self._components.advancer.accounts.list_operators(version)
+        states = [operator.state for operator in running]
         figures = {
             "bytes": sum(state.memory for state in states),
             "bytes in files": sum(state.files for state in states),
@@ -198,6 +204,10 @@ class Entities:
             changes = self._components.derivations.settings_of(query)
             settings = of_query("derivation", query, changes) if query is not None else {}
             yield Entity(f"derivation:{name}", "operator", name, figures, settings)
+
+    def _operators(self, version: Version) -> Iterator[Entity]:
+        for id, of, figures, settings in list_operators(self._components, version):
+            yield Entity(id, "operator", of, figures, settings)
 
     def _segments(self, version: Version) -> Iterator[Entity]:
         """Data SteMs: a stream's kept elements."""

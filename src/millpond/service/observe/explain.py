@@ -24,7 +24,11 @@ from millpond.planner.dataflow.plan import (
 )
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
-from millpond.service.changes.dataflow_accounts import describe_releases, describe_work
+from millpond.service.changes.dataflow_accounts import (
+    describe_releases,
+    describe_state,
+    describe_work,
+)
 from millpond.service.changes.derivation import SharingKey
 from millpond.service.changes.looks import make_look
 from millpond.service.components import Components
@@ -168,11 +172,16 @@ class Explainer:
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _list_work(self, stream: StreamDef) -> dict[str, str]:
-        """What the operators did that compute a derivation's changes, by node key."""
+        """What the operators did and keep that compute a derivation's changes, by node key."""
         version = self._components.log.version
         maker = version.maker(stream)
         done = self._components.advancer.accounts.list_work(version, maker.id)
-        return {key: describe_work(work) for key, work in done.items()}
+        kept = self._components.advancer.accounts.list_state(version, maker.id)
+        said = {key: [describe_work(work)] for key, work in done.items()}
+        for key, state in kept.items():
+            if state.rows:
+                said.setdefault(key, []).append(describe_state(state))
+        return {key: "; ".join(parts) for key, parts in said.items()}
 
     def _releases(self, plan: Plan) -> dict[str, str]:
         """What is said of the constraints that release rows of a plan's nodes, by node key."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from millpond.engine.dataflow.state_limit import OperatorState
+from millpond.errors import MillpondError
 from millpond.model.constraints import CLUSTERED, UNIQUE, Constraint
 from millpond.operators.protocol.releasing import ReleaseFigures, ReleaseRule
-from millpond.runtime.advance_job import AdvanceResult
+from millpond.runtime.advance_job import AdvanceResult, StateShare
 from millpond.service.changes.dataflow_accounts import (
     DataflowAccounts,
     describe_releases,
@@ -19,7 +21,8 @@ U = ReleaseRule(Constraint("u", UNIQUE, ("id",)), "o", 0)
 
 
 def job(group: str, *ids: int) -> Any:
-    return SimpleNamespace(group=group, sinks=[SimpleNamespace(stream_id=id) for id in ids])
+    sinks = [SimpleNamespace(stream_id=id) for id in ids]
+    return SimpleNamespace(group=group, sinks=sinks, share=StateShare(weight=float(ids[0])))
 
 
 def version(*ids: int) -> Any:
@@ -34,6 +37,26 @@ def test_the_last_word_of_a_group_counts_as_long_as_it_is_there() -> None:
     accounts.note(job("g", 1, 2), AdvanceResult())
     assert accounts.list_releases(version(2, 3)) == {"n": [first], "m": [first]}
     assert accounts.list_releases(version(2)) == {}
+
+
+def test_what_operators_keep_is_known_until_they_are_gone() -> None:
+    accounts = DataflowAccounts()
+    held, less = OperatorState("join", 10, 800, 0), OperatorState("join", 5, 100, 300)
+    accounts.note(job("g", 1, 2), AdvanceResult(state={"n": held, "m": held}))
+    accounts.note(job("h", 3), AdvanceResult(state={"n": less}))
+    accounts.note(job("g", 1, 2), AdvanceResult())
+    assert accounts.list_state(version(1, 3), 1) == {"n": held, "m": held}
+    assert accounts.list_state(version(1, 3), 3) == {"n": less}
+    assert accounts.list_weighed_state(version(1, 3)) == {
+        "g": (1.0, 1_600, 0),
+        "h": (3.0, 100, 300),
+    }
+    # Also where a query failed, as one does whose state is beyond its limit.
+    gone = {"n": OperatorState("", 0, 0, 0)}
+    failures = {2: MillpondError("POND-405", "no room")}
+    accounts.note(job("g", 1, 2), AdvanceResult(failures=failures, state=gone))
+    assert [one.key for one in accounts.list_operators(version(1, 3))] == ["m", "n"]
+    assert accounts.list_weighed_state(version(3)) == {"h": (3.0, 100, 300)}
 
 
 def test_figures_of_several_joins_are_added_up() -> None:

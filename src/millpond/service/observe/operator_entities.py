@@ -1,0 +1,68 @@
+"""The operators of the dataflows that run, as entities: what they keep and did, and their memory.
+
+An operator that several queries share is one entity. Its `memory` can be set while it runs: state
+beyond it lies in files, which changes no answer (Bulletin 4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millpond.catalog.option_values import parse_memory
+from millpond.service.changes.dataflow_accounts import RunningOperator
+from millpond.service.components import Components
+from millpond.service.queries.options import check_system_settings
+from millpond.state.version import Version
+
+#: Of an operator's memory: as much as its dataflow has.
+AUTO = "auto"
+
+
+def find_id(operator: RunningOperator) -> str:
+    """The id of an operator's entity: its name, and what tells it from others of that name."""
+    return f"operator:{operator.state.name}.{operator.key[:10]}"
+
+
+def list_operators(
+    components: Components, version: Version
+) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
+    """List the operators: id, what each works for, figures, settings."""
+    own = components.advancer.operator_memory
+    found: dict[str, list[RunningOperator]] = {}
+    for operator in components.advancer.accounts.list_operators(version):
+        found.setdefault(find_id(operator), []).append(operator)
+    for id, some in found.items():
+        ids = {i for one in some for i in one.derivations if i in version.streams}
+        of = version.name_of(version.streams[ids.pop()]) if len(ids) == 1 else f"{len(ids)} queries"
+        figures = {
+            "rows": sum(one.state.rows for one in some),
+            "bytes": sum(one.state.memory for one in some),
+            "bytes in files": sum(one.state.files for one in some),
+            "runs": sum(one.work.runs for one in some),
+            "seconds": round(sum(one.work.seconds for one in some), 6),
+            "rows in": sum(one.work.taken for one in some),
+            "rows out": sum(one.work.given for one in some),
+        }
+        yield id, of, figures, {"memory": own.get(some[0].key, (AUTO, 0))[0]}
+
+
+def set_operator_memory(components: Components, id: str, settings: Mapping[str, Any]) -> None:
+    """Set how much memory an operator's state may take from its next step on.
+
+    Raises:
+        MillpondError: CQL-214, it is neither an amount of memory nor 'auto'.
+    """
+    given = settings["memory"]
+    version, own = components.log.version, components.advancer.operator_memory
+    keys = [
+        one.key
+        for one in components.advancer.accounts.list_operators(version)
+        if find_id(one) == id
+    ]
+    if given == AUTO:
+        for key in keys:
+            own.pop(key, None)
+        return
+    text = check_system_settings({"memory": given})["memory"]
+    own.update({key: (text, parse_memory(text)) for key in keys})

@@ -1,0 +1,64 @@
+"""Every operator of a dataflow that runs is an entity, with its rows and bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.service.test_every_operator_fails import QUERIES, plan_of, push
+
+from millpond.errors import MillpondError
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+#: Operators that keep rows of these streams, at least in the query they are shown with.
+KEEPING = {"Expire", "Grouping", "Join", "Negation", "RowsWindow", "Semijoin", "SetOperation"}
+
+
+def test_each_kind_of_operator_appears_with_rows_and_bytes(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store", ManualClock()) as pond:
+        for stream in ("s", "t"):
+            pond.execute(
+                f"CREATE STREAM {stream} (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts"
+            )
+        pond.execute("CREATE RELATION r (k STRING, d INTEGER)")
+        pond.execute("CREATE NON RETROACTIVE RELATION n (k STRING, d INTEGER)")
+        pond.execute("INSERT INTO r VALUES ('a', 1), ('b', 2)")
+        pond.execute("INSERT INTO n VALUES ('a', 1), ('b', 2)")
+        for name, (query, strategy) in QUERIES.items():
+            options = f"strategy = '{strategy}', changes = 'from beginning'"
+            pond.execute(f"CREATE QUERY q{name} WITH ({options}) AS {query}")
+        push(pond, 1, 2, 3, 4)
+        expected = {name: pond.query(f"q{name}").fetch().rows() for name in QUERIES}
+        every = {entity.id: entity for entity in pond.entities.every()}
+        keeping = set()
+        for name in QUERIES:
+            shown = []
+            for node in plan_of(pond, f"q{name}"):
+                entity = every[f"operator:{node.name}.{node.key[:10]}"]
+                figures = entity.figures
+                assert {"rows", "bytes", "bytes in files", "rows in", "rows out"} <= set(figures)
+                assert figures["bytes"] > 0
+                assert entity.settings == {"memory": "auto"}
+                shown.append(type(node).__name__)
+                if figures["rows"]:
+                    keeping.add(type(node).__name__)
+            assert name in shown
+        assert keeping >= KEEPING
+        assert "; keeps 3 rows, " in pond.explain("qExpire", "runtime")
+
+        # Memory of its own is kept to from the next step on, and changes nothing.
+        ids = [id for id in every if id.startswith("operator:") and every[id].figures["rows"]]
+        for id in ids:
+            changed = pond.entities.set(id, {"memory": "1 KB"})
+            assert changed.settings == {"memory": "1 KB"}
+        push(pond, 5, 6)
+        for name, before in expected.items():
+            now = pond.query(f"q{name}").fetch().rows()
+            assert now[: len(before)] == before
+        pond.entities.set(ids[0], {"memory": "auto"})
+        assert pond.entities.one(ids[0]).settings == {"memory": "auto"}
+        with pytest.raises(MillpondError, match="CQL-214"):
+            pond.entities.set(ids[0], {"memory": "much"})
+        with pytest.raises(MillpondError, match="CQL-214"):
+            pond.entities.set(ids[0], {"partitions": 3})
