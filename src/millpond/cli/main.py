@@ -474,6 +474,14 @@ app.add_typer(manage_tokens.app, name="token")
 
 
 @app.command()
+def alerts() -> None:
+    """Prints alert rules for Prometheus, for a file that its configuration names."""
+    from importlib.resources import files
+
+    print(files("millpond.service.observe").joinpath("alerts.yml").read_text(), end="")
+
+
+@app.command()
 def config(
     context: typer.Context,
     command: Annotated[str, typer.Argument(metavar="COMMAND", help="Whose settings.")] = "serve",

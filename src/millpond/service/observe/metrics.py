@@ -6,13 +6,14 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from millpond.model.function_names import restore_names
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.components import Components
 from millpond.service.ingest.door import SHARES
+from millpond.service.observe.health_metrics import collect_health
 from millpond.state.version import DATA, SHED, Version
 
 #: Microseconds a rate is taken over.
@@ -56,6 +57,7 @@ class Metrics:
         )
         self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)
 
     def count_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         """A batch became an epoch."""
@@ -110,6 +112,7 @@ class Metrics:
         for stream in version.named_streams():
             segments.add_metric([stream.name], len(version.segments(stream.id)))
             slots.add_metric([stream.name], version.slot_count(stream.id))
+        yield from collect_health(self._components)
         yield from self._functions()
         yield from self._modules(version)
         yield from self._joins(version)

@@ -83,7 +83,8 @@ def restore_store(
     Args:
         backup: The directory of backups.
         to: The new store's directory, which must be empty or not there.
-        epoch: The epoch to restore; None for the last one.
+        epoch: The epoch to restore, with the pushes that were acknowledged before the next one;
+            None for the last one.
         at: The instant to restore, in microseconds since 1970: the last state up to it of which
             every file is there.
         link: Whether files become hard links where the file system can do that.
@@ -147,10 +148,12 @@ def _choose(
                 break
         elif epoch is None:
             asked, before = point, point if point.is_whole else before
-        elif point.epoch == epoch and asked is None and point.is_whole:
-            return point, point
+        elif point.epoch == epoch and point.is_whole:
+            asked = point  # with everything acknowledged before the next epoch
         elif point.is_whole and point.epoch < epoch:
             before = point
+    if epoch is not None and asked is not None:
+        return asked, asked
     if epoch is None and before is not None and asked is not None:
         return before, asked
     raise _no_point_error(backup, epoch, before, after)

@@ -144,12 +144,14 @@ def test_pushes_that_are_not_in_an_epoch_are_backed_up(tmp_path):
         fields = Schema((Field("n", "BIGINT"),))
         store.log.commit(EpochChange(kind="create", add=[StreamDef(stream, "s", fields)]))
         store.inbox.accept(stream, pa.table({"n": [7]}), 7, 7, 1)
-        backup_store(tmp_path / "store", tmp_path / "b")
-    restore_store(tmp_path / "b", tmp_path / "to", cut_checkpoint=cut_back)
-    with Store.open(tmp_path / "to", clock=lambda: 1) as store:
-        (row,) = store.inbox.list_pending()
-        assert store.problems == []
-        assert read_push(store.inbox.path(row.number)).table.column("n").to_pylist() == [7]
+        kept = backup_store(tmp_path / "store", tmp_path / "b")
+    for place, epoch in enumerate((None, kept.epoch)):
+        to = tmp_path / f"to-{place}"
+        restore_store(tmp_path / "b", to, epoch=epoch, cut_checkpoint=cut_back)
+        with Store.open(to, clock=lambda: 1) as store:
+            (row,) = store.inbox.list_pending()
+            assert store.problems == []
+            assert read_push(store.inbox.path(row.number)).table.column("n").to_pylist() == [7]
 
 
 def test_while_rows_come_and_segments_are_merged(pond, tmp_path):
