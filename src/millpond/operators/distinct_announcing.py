@@ -208,9 +208,5 @@ class LastCopies:
             starts = np.arange(0, self._living, 1 << _SHIFT)
             self._due[: len(starts)] = np.minimum.reduceat(self._last[: self._living], starts)
 
-    def count_given(self, now: int) -> int:
-        """Count the output's rows at an instant up to which it has advanced."""
-        return int((self._last[: len(self._rows)] > now).sum())
-
     def size(self) -> int:
         return len(self._rows)

@@ -217,10 +217,6 @@ class LongestLives:
     def _renumber(self, moved: Ints) -> None:
         """Take over the rows' new numbers."""
 
-    def count_given(self, now: int) -> int:
-        """Count the output's rows at an instant up to which it has advanced."""
-        return int((self._given[: len(self._rows)] > now).sum())
-
     def size(self) -> int:
         return len(self._rows)
 

@@ -42,7 +42,6 @@ class _Step:
     old: int | None
     new: int | None
     at: int
-    is_update: bool = False
 
 
 class ReplicatedRows:
@@ -111,7 +110,7 @@ class ReplicatedRows:
         if change.new is not None:
             new = len(self._new)
             self._new.append(self._pick(change.new, self._places))
-        self._steps.append(_Step(old, new, at, change.kind == "U"))
+        self._steps.append(_Step(old, new, at))
 
     def note_truncate(self, at: int) -> None:
         """Note that all rows went at an instant."""

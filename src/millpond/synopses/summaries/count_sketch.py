@@ -47,10 +47,6 @@ class CountSketch(SummedCells):
     def width(self) -> int:
         return 1 + BUCKETS * ROWS * self.columns
 
-    @property
-    def has_ranges(self) -> bool:
-        return False
-
     def summarize(self, cells: Cells, which: Numbers, codes: Numbers, arrivals: Numbers) -> None:
         _summarize(cells.reshape(-1), which, codes, self.width, self.columns)
 

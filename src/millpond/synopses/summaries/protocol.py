@@ -31,11 +31,6 @@ class SummaryKind(Protocol):
         """How many numbers a cell has; number 0 is how many elements are in it."""
         ...
 
-    @property
-    def has_ranges(self) -> bool:
-        """Whether `count_between` is served."""
-        ...
-
     def empty(self, count: int) -> Cells:
         """Make cells without elements."""
         ...

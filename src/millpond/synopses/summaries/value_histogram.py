@@ -49,10 +49,6 @@ class ValueHistogram(SummedCells):
         """Bars of the values on one side of zero, which has a bar of its own."""
         return _OCTAVES << self.bits
 
-    @property
-    def has_ranges(self) -> bool:
-        return True
-
     def summarize(self, cells: Cells, which: Numbers, codes: Numbers, arrivals: Numbers) -> None:
         np.add.at(cells, (which, np.zeros(len(which), np.int64)), 1)
         np.add.at(cells, (which, 1 + self._bars(codes)), 1)

@@ -35,10 +35,6 @@ class ValueSample:
     def width(self) -> int:
         return 1 + 2 * self.size
 
-    @property
-    def has_ranges(self) -> bool:
-        return True
-
     def empty(self, count: int) -> Cells:
         cells = np.zeros((count, self.width), np.int64)
         cells[:, 1 : 1 + self.size] = _NONE
