@@ -77,7 +77,7 @@ def test_workers_that_are_processes_of_their_own(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-# -- followed parts ---------------------------------------------------------------------------------
+# -- followed parts -----------------------------------------------------------------------------
 
 PREFERENCE = "SUMMARY(si).ESTIMATE.COUNT(s.item) BUDGET '0.4 probes'"
 QUERIES = {
