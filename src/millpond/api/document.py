@@ -62,6 +62,26 @@ QueryOptions = Annotated[
     ),
 ]
 
+#: What can be told a query: options, and values of the parameters of its text.
+QueryChanges = Annotated[
+    dict[str, Any],
+    WithJsonSchema(
+        {
+            "type": "object",
+            "title": "Changes",
+            "additionalProperties": False,
+            "properties": {
+                **_describe_options(Scope.QUERY),
+                "params": {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+                    "description": "values of parameters of the text; the others keep theirs",
+                },
+            },
+        }
+    ),
+]
+
 #: What can be told a stream.
 StreamOptions = Annotated[
     dict[str, Any],

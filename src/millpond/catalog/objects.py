@@ -228,12 +228,26 @@ _NO_OPTIONS: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
+class Template:
+    """The text a query was registered with, with its parameters, and their values.
+
+    Attributes:
+        text: The query's CQL with parameters, `SELECT * FROM s WHERE price < $most`.
+        constants: The constant of CQL that each parameter stands for, by name.
+    """
+
+    text: str
+    constants: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class QueryDef:
     """A standing query as it was registered. `text` is the query's CQL, without CREATE QUERY.
 
     `options` holds only the options that were set: materialize, weight, active, max_rows, seed, …
     `changes_after` is the last instant whose changes are not delivered, because the instant was
-    final when the query was registered.
+    final when the query was registered. `template` is what `text` was made of, if it had
+    parameters.
     """
 
     id: int
@@ -244,6 +258,7 @@ class QueryDef:
     registered_at: int = 0
     suspended: str | None = None
     changes_after: int = BEGINNING - 1
+    template: Template | None = None
 
     def __post_init__(self) -> None:
         if not self.options:  # most of tens of thousands of queries set none and share one mapping

@@ -130,8 +130,22 @@ class Handle(Followable):
         self._components.inner_streams.drop_unread()
 
     def alter(self, **options: Any) -> None:
-        """Change options, for example `active=False`."""
-        self._components.registrar.alter(self.definition, options)
+        """Change options, `active=False`, or values of parameters, `params={"most": 10}`.
+
+        With other values the query is another one from then on, as with CREATE OR REPLACE QUERY;
+        parameters that are not given keep theirs.
+
+        Raises:
+            MillpondError: CQL-214, an option is none; CQL-103, the query has no such parameter, or
+                a value is none; POND-401, other values, and the query is followed.
+        """
+        registrar = self._components.registrar
+        if "params" in options:
+            values = options.pop("params")
+            registrar.alter_parameters(self.definition, values, options)
+            self._components.inner_streams.drop_unread()
+        else:
+            registrar.alter(self.definition, options)
 
     def describe(self) -> dict[str, Any]:
         """Return the query's definition, its columns, and how far its changes are computed."""

@@ -21,6 +21,7 @@ from millpond.catalog.objects import (
     StreamDef,
     SummaryDef,
     SummaryFile,
+    Template,
 )
 from millpond.catalog.sink_def import SinkDef
 from millpond.model.constraints import Constraint
@@ -194,6 +195,8 @@ def definition_row(
                 "suspended": definition.suspended,
                 "changes_after": definition.changes_after,
             }
+            if definition.template is not None:
+                body["template"] = asdict(definition.template)
             return definition.id, "query", _dump(body)
 
 
@@ -208,6 +211,8 @@ def definition_of(
     """Read the definition that `definition_row` wrote; `decode` parses JSON."""
     body = decode(text)
     if kind == "query":
+        if "template" in body:
+            body["template"] = Template(**body["template"])
         return QueryDef(id=id, **body)
     if kind == "function":
         return FunctionDef.from_json(id, body)

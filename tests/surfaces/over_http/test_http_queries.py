@@ -379,3 +379,20 @@ def test_a_text_with_a_table_of_parameters(http, pond):
     ):
         error_of(http.post("/v1/queries", json={"cql": cql, "table": table}), 400, code)
     assert len(pond.queries()) == 6
+
+
+def test_parameters_are_changed(http, pond):
+    body = {"cql": "SELECT ts FROM flights WHERE delay > $least", "name": "tardy"}
+    made = http.post("/v1/queries", json={**body, "params": {"least": 10_000}})
+    assert made.status_code == 201, made.text
+    assert http.get("/v1/queries/tardy/result").json()["rows"] == []
+    changed = http.patch("/v1/queries/tardy", json={"params": {"least": -10_000}, "weight": 2})
+    assert changed.status_code == 200, changed.text
+    assert changed.json()["id"] == made.json()["id"]
+    assert changed.json()["options"]["weight"] == 2
+    assert http.get("/v1/queries/tardy/result").json()["rows"] != []
+    for params, status in (({"no": 1}, 400), ({"least": [1]}, 400), (7, 400)):
+        refused = http.patch("/v1/queries/tardy", json={"params": params})
+        assert refused.status_code == status, refused.text
+    several = http.patch("/v1/queries?queries=tardy", json={"params": {"least": 1}})
+    assert several.json()["error"]["code"] == "CQL-214"

@@ -144,7 +144,8 @@ def plan(path: str, level: str = "logical") -> Steps[str]:
 
 
 def alter(path: str, /, **options: Any) -> Steps[None]:
-    """Sets options of the query; `active=True` has a derived stream that has stopped go on."""
+    """Sets options of the query, or `params`, values of parameters of its text; `active=True` has a
+    derived stream that has stopped go on."""
     yield from send("PATCH", path, in_json(options))
 
 

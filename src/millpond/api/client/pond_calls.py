@@ -13,8 +13,6 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import date
-from decimal import Decimal
 from typing import Any
 
 from millpond.api import decode, encode
@@ -241,12 +239,9 @@ def selection_params(selection: QuerySelection) -> dict[str, Any]:
 
 def _registration(cql: str, name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """A registration as JSON; times among the values of parameters become texts."""
-    body: dict[str, Any] = {"cql": cql, "name": name}
-    if "params" in options:
-        values = options["params"].items()
-        body["params"] = {k: str(v) if isinstance(v, date | Decimal) else v for k, v in values}
-    rest = {key: value for key, value in options.items() if key != "params"}
-    return {**body, "options": in_json(rest)}
+    encoded = in_json(options)
+    params = {"params": encoded.pop("params")} if "params" in encoded else {}
+    return {"cql": cql, "name": name, **params, "options": encoded}
 
 
 def _read_name(body: Mapping[str, Any]) -> IdAndName:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -191,8 +192,12 @@ def segment(name: str | int) -> str:
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode a query's options for JSON: lengths of time become texts."""
-    return {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
+    """Encode options and `params` for JSON: lengths of time, dates and decimals become texts."""
+    body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
+    if isinstance(values := body.get("params"), Mapping):
+        texts = {k: str(v) if isinstance(v, date | Decimal) else v for k, v in values.items()}
+        body["params"] = texts
+    return body
 
 
 def given(**params: Any) -> dict[str, Any]:

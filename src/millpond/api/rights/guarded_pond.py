@@ -113,7 +113,9 @@ class GuardedPond:
         owned: list[Registration] = []
         for cql, name, options in map(parts, queries):
             text, settings = fill_registration(cql, options)
-            owned.append((text, name, self._own_registration(rights, text, dict(settings))))
+            own = self._own_registration(rights, text, dict(settings))
+            given = {"params": options["params"]} if "params" in options else {}
+            owned.append((cql, name, {**own, **given}))
         with self._quotas.counted(rights.caller):
             follows = sum(bool(options.get(FOLLOW)) for _, _, options in map(parts, owned))
             self._quotas.check_counts(rights.caller, len(owned), follows)

@@ -19,6 +19,7 @@ from millpond.api.document import (
     BODY,
     WRITES,
     Absent,
+    QueryChanges,
     QueryOptions,
     describe_answer,
     describe_errors,
@@ -238,10 +239,12 @@ def router(pond: ServedPond) -> APIRouter:
         response_class=Response,
         responses=describe_answer(shapes.Query) | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
-    def alter(query: str, options: QueryOptions) -> Response:
-        """Changes options of a query: `{"active": false}`, `{"weight": 0.5}`, …"""
+    def alter(query: str, options: QueryChanges) -> Response:
+        """Changes options of a query, `{"weight": 0.5}`, or the values of parameters of its text,
+        `{"params": {"most": 10}}`: then it is another query from now on, with the same id.
+        """
         handle = find_query(pond, query)
-        _check_options(options)
+        _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)
         return _json(_handle(handle))
 

@@ -37,13 +37,23 @@ def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
     >>> fill_parameters("SELECT * FROM s WHERE k = $k AND v < $v -- $5", {"k": "it's", "v": -1})
     "SELECT * FROM s WHERE k = 'it''s' AND v < (-1) -- $5"
     """
+    constants = {name: write_constant(value, name) for name, value in values.items()}
+    return fill_constants(text, constants)
+
+
+def fill_constants(text: str, constants: Mapping[str, str]) -> str:
+    """Put constants, which `write_constant` wrote, for the parameters of a text.
+
+    Raises:
+        MillpondError: as `fill_parameters`.
+    """
     used: set[str] = set()
 
     def fill(match: re.Match[str]) -> str:
         name = match["name"]
         if name is None:
             return match[0]
-        if name not in values:
+        if name not in constants:
             raise MillpondError(
                 "CQL-102",
                 f'the parameter "${name}" has no value',
@@ -52,10 +62,10 @@ def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
                 span=Span(match.start(), match.end()),
             )
         used.add(name)
-        return write_constant(values[name], name)
+        return constants[name]
 
     filled = _PARTS.sub(fill, text)
-    if left := sorted(values.keys() - used):
+    if left := sorted(constants.keys() - used):
         raise MillpondError(
             "CQL-103",
             f'the query has no parameter "${left[0]}"',

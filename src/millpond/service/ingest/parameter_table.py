@@ -41,12 +41,13 @@ def fill_table(cql: str, table: pa.Table, options: Mapping[str, Any]) -> list[Re
     for row, name in enumerate(given_names):
         values = {column: items[row] for column, items in columns.items()}
         try:
-            filled = fill_parameters(cql, values)
+            fill_parameters(cql, values)
         except MillpondError as error:
             place = place_in(row, table.num_rows)
             error.detail = f"{place} {error.detail or ''}".strip()
             raise
-        found.append((filled, None if name is None else str(name), dict(options)))
+        given = {**options, "params": values}
+        found.append((cql, None if name is None else str(name), given))
     return found
 
 

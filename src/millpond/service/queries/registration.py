@@ -151,7 +151,16 @@ class Registrar:
                 span=request.name_span,
             )
         after = added.instant(final(bound))
-        definition = QueryDef(id, name, request.text, options, 0, added.now, changes_after=after)
+        definition = QueryDef(
+            id,
+            name,
+            request.text,
+            options,
+            0,
+            added.now,
+            changes_after=after,
+            template=request.template,
+        )
         added.add(version, definition, bound)
 
     def unregister(self, definition: QueryDef) -> None:
@@ -270,11 +279,29 @@ class Registrar:
                 options=options,
                 suspended=None,
                 changes_after=after,
+                template=request.template,
             )
             self._replace([replaced])
             self._follow([replaced])
         self._events.definitions_changed()
         return replaced
+
+    def alter_parameters(
+        self, definition: QueryDef, values: Any, options: Mapping[str, Any]
+    ) -> QueryDef:
+        """Give a query other values for its parameters, and options, as `replace` does.
+
+        Raises:
+            MillpondError: as `replace`; CQL-103, it has no such parameter, or a value is none.
+        """
+        with self.lock:
+            current = self._current_definition(definition)
+            request = RegistrationRequest.with_parameters(current, values, check_options(options))
+            if request.text == current.text:
+                return self.alter(current, options) if options else current
+            replaced = self.replace(request)
+            assert replaced is not None  # the lock is held
+            return replaced
 
     def _follow(self, queries: Sequence[QueryDef]) -> None:
         """Have the changes computed of those queries whose options ask for that."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.catalog.objects import QueryDef, Template, given_options
 from millpond.cql import parse_statement
-from millpond.cql.print.parameters import fill_parameters
+from millpond.cql.print.parameters import fill_constants, write_constant
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.unicode_text import check_unicode
@@ -23,6 +24,8 @@ class RegistrationRequest:
     #: Where the name stands, for errors.
     statement: str | None = None
     name_span: Span | None = None
+    #: What the text was made of, if it had parameters.
+    template: Template | None = None
 
     @classmethod
     def of(cls, cql: str, name: str | None, options: Mapping[str, Any]) -> RegistrationRequest:
@@ -38,6 +41,8 @@ class RegistrationRequest:
             )
         if name is not None:
             check_unicode(name, "the name", "CQL-102")
+        given = options.get("params")
+        unfilled = cql
         cql, options = fill_registration(cql, options)
         if cql.lstrip()[:6].upper() == "CREATE":
             parsed = parse_statement(cql)
@@ -56,8 +61,31 @@ class RegistrationRequest:
                 )
             merged = {**parsed.options, **options}
             text = parsed.query_text
-            return cls(text, name or parsed.name, merged, cql, parsed.name_span)
-        return cls(cql, name, options)
+            template = _make_template(_take_query(unfilled, cql, text), text, given)
+            return cls(text, name or parsed.name, merged, cql, parsed.name_span, template)
+        return cls(cql, name, options, template=_make_template(unfilled, cql, given))
+
+    @classmethod
+    def with_parameters(
+        cls, query: QueryDef, values: Any, options: Mapping[str, Any]
+    ) -> RegistrationRequest:
+        """Another definition for a query: other values for some of its parameters, and options.
+
+        Raises:
+            MillpondError: CQL-103, it has no such parameter, or a value is none.
+        """
+        constants = _write_constants(values)
+        if query.template is None:
+            raise MillpondError(
+                "CQL-103",
+                f'query "{query.name}" has no parameters',
+                detail="It was registered without params.",
+                hint="CREATE OR REPLACE QUERY gives it another text.",
+            )
+        template = Template(query.template.text, {**query.template.constants, **constants})
+        text = fill_constants(template.text, template.constants)
+        kept = {**given_options(query.options), **options}
+        return cls(text, query.name, kept, template=template)
 
 
 def fill_registration(cql: str, options: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -68,12 +96,31 @@ def fill_registration(cql: str, options: Mapping[str, Any]) -> tuple[str, Mappin
     """
     if "params" not in options:
         return cql, options
-    given = options["params"]
+    rest = {key: value for key, value in options.items() if key != "params"}
+    return fill_constants(cql, _write_constants(options["params"])), rest
+
+
+def _write_constants(given: Any) -> dict[str, str]:
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise MillpondError(
             "CQL-103",
             "the parameters of a query are not values by name",
             hint='For example params={"most": 10}, for $most in the text.',
         )
-    rest = {key: value for key, value in options.items() if key != "params"}
-    return fill_parameters(cql, given), rest
+    return {name: write_constant(value, name) for name, value in given.items()}
+
+
+def _make_template(text: str, filled: str, given: Any) -> Template | None:
+    """The template of a text; None without parameters, or if it does not give the filled text."""
+    if not given:
+        return None
+    template = Template(text, _write_constants(given))
+    return template if fill_constants(text, template.constants) == filled else None
+
+
+def _take_query(statement: str, filled: str, query: str) -> str:
+    """The query in a statement with parameters, as long as there are none before the query."""
+    start = filled.rfind(query)
+    end = len(filled) - start - len(query)
+    is_same = start >= 0 and statement[:start] == filled[:start]
+    return statement[start : len(statement) - end] if is_same else query
