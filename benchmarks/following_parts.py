@@ -27,7 +27,7 @@ from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.advance_job import SegmentFile
-from millpond.runtime.look_task import RegionSegment
+from millpond.runtime.region_segments import RegionSegment
 from millpond.runtime.summary_tasks import SummaryPlan
 from millpond.service.changes.looks import make_look
 from millpond.service.pond import Pond

@@ -63,7 +63,6 @@ TESTED_THROUGH = {
     "planner/optimize": "unit/planner/optimize/test_strategies.py",
     "runtime/spark": "spark/test_file_sources.py",
     "state/database": "unit/state/test_epoch_log_model.py",  # opened again after any changes
-    "state/journal": "unit/state/test_journal.py",
     "synopses/counted_tree.py": "unit/synopses/test_ordered_multiset.py",
 }
 

@@ -45,8 +45,10 @@ ANSWER_KEY = b"millpond.answer"
 
 _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
 
-#: Rows that are turned into JSON at once: as values of Python, rows take ten times their bytes.
+#: Rows, and bytes of rows, that are turned into JSON at once: as values of Python, they take ten
+#: times as many.
 _PIECE = 10_000
+_PIECE_BYTES = 16 << 20
 
 #: The most characters of bounds as a header.
 _MOST_HEADER = 8_000
@@ -283,7 +285,10 @@ def _join_rows(head: dict[str, Any], table: pa.Table) -> bytes:
 
 
 def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    return (table.slice(at, _PIECE) for at in range(0, table.num_rows, _PIECE))
+    """Cut a table into pieces of few rows and few bytes."""
+    width = table.nbytes // max(table.num_rows, 1)
+    piece = max(min(_PIECE, _PIECE_BYTES // max(width, 1)), 1)
+    return (table.slice(at, piece) for at in range(0, table.num_rows, piece))
 
 
 def _columns_json(table: pa.Table) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from starlette.responses import Response
 
 from millpond.api import encode
+from millpond.confined.room import Room
 from millpond.errors import MillpondError
 from millpond.service.results import Answer
-from millpond.service.room import Room
 
 #: What the headers of an answer, and of a page of changes, say of its exactness.
 PROMISE_HEADERS = {

@@ -28,12 +28,14 @@ class AnswerMemory:
     def check(self, held: int, more: int) -> None:
         """Count `more` bytes of a request whose answers have `held` bytes with these.
 
+        Less than nothing is what it lets go of.
+
         Raises:
             MillpondError: SERVE-715, there is no room for them.
         """
         with self._lock:
             self._held += more
-            is_full = self._held > self._most and held > _SMALL and held < self._held
+            is_full = self._held > self._most and held > _SMALL and held < self._held and more > 0
         if is_full:
             raise MillpondError(
                 "SERVE-715",

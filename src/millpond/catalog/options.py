@@ -221,6 +221,17 @@ _EVERY = (
         allows_sharing=True,
     ),
     Option(
+        "max_memory",
+        (Scope.QUERY,),
+        MEMORY,
+        "the most memory an evaluation may keep for groups, sorts and joins",
+        "384 MB",
+        entities=("answer",),
+        allows_sharing=True,
+        remark="All long evaluations together keep no more than the server's --max-memory, so that"
+        " one that may keep it all runs alone. Less than 8 MB counts as 8 MB.",
+    ),
+    Option(
         "changes",
         (Scope.QUERY,),
         one_of("from registration", "from beginning"),

@@ -208,6 +208,13 @@ def serve(
     max_rows: Annotated[
         int | None, typer.Option(min=1, help="The most rows an answer may have.")
     ] = None,
+    max_memory: Annotated[
+        str,
+        typer.Option(
+            help="The most memory all long evaluations may keep together, and any of them, as"
+            " '1 GB'.",
+        ),
+    ] = "384 MB",
     audit_log: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where changes and refusals are logged, as JSON lines."),
@@ -304,6 +311,7 @@ def serve(
         master=master,
         max_seconds=max_seconds,
         max_rows=max_rows,
+        max_memory=max_memory,
         revives=True,
         **settings,
     )

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import FunctionDef
 from millpond.confined.deadline import Interrupt, deadlines
+from millpond.confined.room import Room
 from millpond.errors import MillpondError
 from millpond.work import check_work, current_work
 
@@ -37,7 +38,7 @@ ANSWER = 128 << 20
 #: What an evaluation may take where no query says so.
 SECONDS = 5.0
 _PROCESSES = 2
-#: Seconds to wait for a process that is free, and for one that starts.
+#: Seconds to wait for a process that starts.
 _PATIENCE = 60.0
 _MODULE = "millpond.engine.scalars.confined_process"
 _SIZE = struct.Struct("<Q")
@@ -204,7 +205,12 @@ class ConfinedProcesses:
 
     def forget(self) -> None:
         """After a fork: the processes there are belong to the parent."""
-        self._free = threading.BoundedSemaphore(_PROCESSES)
+        self._room = Room(
+            _PROCESSES,
+            "too many queries whose values may grow wait to be evaluated",
+            "Ask again in a second.",
+            smallest=1,
+        )
         self._lock = threading.Lock()
         self._idle: list[_Process] = []
 
@@ -218,16 +224,12 @@ class ConfinedProcesses:
         Raises:
             duckdb.Error: it failed; an `InterruptException` or an `OutOfMemoryException` where it
                 took too long or too much.
-            MillpondError: the answer is beyond its limits.
+            MillpondError: the answer is beyond its limits; SERVE-715, it is for a request and many
+                wait; POND-405, the request ends before it is its turn.
         """
-        # That others are evaluated, and for how long, is not the fault of the request.
-        if not self._free.acquire(timeout=_PATIENCE):
-            raise duckdb.InterruptException("INTERRUPT Error: too much else is being evaluated")
-        try:
+        with self._room.hold(1):
             given = sum(map(len, request.tables.values()))
             reply = self._ask(replace(request, space=request.space + 2 * given), watch)
-        finally:
-            self._free.release()
         if isinstance(reply.error, MillpondError):
             raise reply.error
         if reply.error is not None:

@@ -18,6 +18,9 @@ from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.shared_log_task import LoggedChanges, LogMembers
 
+#: A segment's own rows: path, checksum, `SegmentRef.seq_runs` and the number of rows.
+StoredRows = tuple[str, str, tuple[tuple[int, int], ...], int]
+
 
 @dataclass(frozen=True)
 class SegmentFile:
@@ -64,7 +67,8 @@ class Sink:
         has_begun: Whether changes were delivered already, so that the answer at the position was
             computed once.
         look: Of a query with a budget: what it looks at, in place of the plan.
-        waiting: The file of the regions that wait to be looked at, and its checksum.
+        waiting: What is carried from step to step: the file, its checksum, where in it and how many
+            rows; as `open_rows` takes them.
         members: Of a shared log: the change logs whose changes it gets.
         weight: The weight of the query; lighter ones give way.
     """
@@ -79,7 +83,7 @@ class Sink:
     accounts: dict[str, Account] = field(default_factory=dict)
     has_begun: bool = False
     look: Look | None = None
-    waiting: tuple[str, str] | None = None
+    waiting: StoredRows | None = None
     members: LogMembers | None = None
     weight: float = 1.0
 

@@ -35,12 +35,9 @@ from millpond.runtime.dataflow_cache import (
     start_late,
     take_dataflow,
 )
+from millpond.runtime.log_files import write_logs
 from millpond.runtime.look_task import LookJob
 from millpond.runtime.shared_log_task import LoggedChanges, lay_out
-from millpond.state.arrow_file import write_together
-from millpond.state.segment_file import encode_elements
-from millpond.state.store import new_path
-from millpond.state.version import DATA
 
 
 def advance(job: AdvanceJob) -> AdvanceResult:
@@ -95,7 +92,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         else:
             derived.append((sink, parts))
     try:
-        built = [*_logs(job.store, logged)]
+        built = _logs(job.store, logged)
         for sink, parts in derived:
             built += _segments(job.store, sink, parts)
     except MillpondError as error:
@@ -148,7 +145,7 @@ def _suspend_beyond_limit(job: AdvanceJob, held: CachedDataflow) -> dict[int, Mi
 def _look(job: AdvanceJob) -> AdvanceResult:
     """Look at the most promising part, for queries with a budget."""
 
-    def write(found: Sequence[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
+    def write(found: Sequence[tuple[Sink, pa.Table]]) -> list[BuiltSegment]:
         return _logs(
             job.store,
             [
@@ -216,12 +213,7 @@ def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[BuiltSe
         yield write_segment(store, sink.stream_id, part, stem, sink.upto, router, runs)
 
 
-def _logs(store: str, logged: list[tuple[Sink, pa.Table]]) -> Iterator[BuiltSegment]:
-    """Write the segments of change logs together; no query is matched against them."""
-    paths = [new_path(store, "segments") for _ in logged]
-    tables = [encode_elements(part) for _, part in logged]
-    files = write_together(list(zip(paths, tables, strict=True)))
-    for (sink, part), file in zip(logged, files, strict=True):
-        at = part["__ts"].to_numpy()  # in a shared log they are not in order
-        first, last = int(at.min()), int(at.max())
-        yield BuiltSegment(sink.stream_id, DATA, file, first, last, (SplitRun(0, (), 0),))
+def _logs(store: str, logged: Sequence[tuple[Sink, pa.Table]]) -> list[BuiltSegment]:
+    """Write the segments of change logs; those of shared logs have numbers of their own."""
+    parts = [(sink.stream_id, part) for sink, part in logged]
+    return write_logs(store, parts, [n for n, (s, _) in enumerate(logged) if s.members is not None])

@@ -132,6 +132,8 @@ class BuiltSegment:
     visits: int = 0
     routed: int = 0
     learnt: dict[str, Account] = field(default_factory=dict)
+    #: The first of the segment's own rows in its file, which other segments may be in, too.
+    start: int = 0
 
     def discard(self) -> None:
         """Remove the segment's files, which will not be committed."""

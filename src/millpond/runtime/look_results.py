@@ -121,10 +121,14 @@ def _evaluate_rows(
     answer = residual.evaluate(look.sql, tables, Limits(rows=_MANY))
     *columns, at, query = answer.columns
     owners = query.to_numpy()
+    order = np.argsort(owners, kind="stable")
+    rows = pa.table([at, *columns], [str(n) for n in range(len(columns) + 1)])
+    rows = rows.take(pa.array(order)).combine_chunks()
+    lows, highs = (np.searchsorted(owners[order], group, side) for side in ("left", "right"))
     made: Finished = {}
-    for number in group:
-        own = pa.array(np.flatnonzero(owners == number))
-        made[number] = _as_changes(look, at.take(own), [column.take(own) for column in columns])
+    for number, low, high in zip(group, lows.tolist(), highs.tolist(), strict=True):
+        at, *columns = rows.slice(low, high - low).columns
+        made[number] = _as_changes(look, at, columns)
     return made
 
 

@@ -8,21 +8,16 @@ with the job, and all else follows from the kept elements.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from itertools import product
-from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import SummaryDef
-from millpond.engine.joins.arrangement import SortedRun
-from millpond.engine.joins.keys import Axis, Numbers, axis_of
+from millpond.engine.joins.keys import Axis, axis_of
 from millpond.engine.promising.estimating import LookedStep
 from millpond.engine.promising.look import Look
 from millpond.engine.promising.probing import Found
@@ -30,99 +25,36 @@ from millpond.engine.promising.step import MOST_FOUND, Family, FamilyState
 from millpond.engine.promising.value_index import ValueIndex
 from millpond.engine.scalars.residual_query import Residual
 from millpond.errors import MillpondError
-from millpond.model.schema import Schema
+from millpond.model.summaries import MOST_TOGETHER
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import list_delays, slide_of
-from millpond.runtime.advance_job import AdvanceJob, SegmentFile, Sink
+from millpond.runtime.advance_job import AdvanceJob, Sink
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
+from millpond.runtime.last_used import LastUsed
+from millpond.runtime.log_files import discard_all
 from millpond.runtime.look_results import Finished, finish_estimates, finish_rows
 from millpond.runtime.look_state import read_state, write_state
+from millpond.runtime.region_segments import EmptySegment, RegionSegment
 from millpond.runtime.summary_tasks import SummaryPlan
-from millpond.state.arrow_file import write_together
-from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.arrow_file import FileMeta, write_together
+from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_path
 from millpond.state.version import WAITING
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
-T = TypeVar("T")
-
 _NOTHING = np.empty(0, np.int64), np.empty(0)
-
-
-class _Kept:
-    """What this process keeps from job to job; the least recently used goes first."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        with self._lock:
-            found: T | None = self._kept.get(key)
-        if found is None:
-            found = make()
-        self.put(key, found)
-        return found
-
-    def find(self, key: Hashable) -> Any:
-        with self._lock:
-            return self._kept.get(key)
-
-    def put(self, key: Hashable, value: object) -> None:
-        with self._lock:
-            self._kept[key] = value
-            self._kept.move_to_end(key)
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-
-
-_views, _families, _summaries = _Kept(1_024), _Kept(16), _Kept(64)
 _residual = Residual()
 
 
-class RegionSegment:
-    """A kept segment, as regions are looked for in it."""
-
-    def __init__(self, store: str, file: SegmentFile) -> None:
-        self.file = file
-        self.table = open_segment(Path(store) / file.path, file.checksum)
-        self.ts: np.ndarray = self.table["__ts"].to_numpy()
-        self._runs: dict[str, SortedRun] = {}
-
-    @cached_property
-    def _arrivals(self) -> Numbers:
-        return global_seq(self.table["__seq"].to_numpy(), self.file.seq_runs)
-
-    @property
-    def arrived(self) -> tuple[int, int]:
-        return int(self._arrivals.min()), int(self._arrivals.max())
-
-    def sequence(self, rows: np.ndarray) -> np.ndarray:
-        return self._arrivals[rows]
-
-    def get_run(self, key: str, arrange: Callable[[], SortedRun]) -> SortedRun:
-        found = self._runs.get(key)
-        if found is None:
-            found = self._runs[key] = arrange()
-        return found
-
-
-class EmptySegment(RegionSegment):
-    """No elements of a stream, with its columns: what a join looks through before there are any."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.table = schema.to_arrow().empty_table()
-        self.ts = np.empty(0, np.int64)
-        self._runs = {}
-
-    @property
-    def arrived(self) -> tuple[int, int]:
-        return int(BEGINNING), int(BEGINNING)
-
-    def sequence(self, rows: np.ndarray) -> np.ndarray:
-        return rows
-
+#: Bytes of runs and arrival numbers of segments that a process keeps between two jobs.
+MOST_VIEW_BYTES = 256 << 20
+_views: LastUsed[RegionSegment] = LastUsed(1_024, MOST_VIEW_BYTES, lambda view: view.held)
+_families: LastUsed[Family] = LastUsed(16)
+#: By store and id, with the opening it was made in. All summaries of a pond take `MOST_TOGETHER`,
+#: and their zones and sums as much again.
+_summaries: LastUsed[tuple[str, StreamSummary]] = LastUsed(
+    64, 2 * MOST_TOGETHER, lambda kept: kept[1].held
+)
 
 #: Writes changes of queries as segments of their change logs.
 Write = Callable[[Sequence[tuple[Sink, pa.Table]]], Iterable[BuiltSegment]]
@@ -155,7 +87,7 @@ class LookJob:
         Raises:
             MillpondError: STORE-602, a segment is corrupt; STORE-603, a file cannot be written.
         """
-        waiting: list[tuple[Sink, pa.Table]] = []
+        waiting: list[tuple[pa.Table, list[tuple[int, int, int]], int]] = []
         unchanged: set[int] = set()
         for sinks in self._members.values():
             looks = [sink.look for sink in sinks if sink.look is not None]
@@ -169,28 +101,34 @@ class LookJob:
             ]
             finish = finish_estimates if looks[0].kind == "aggregate" else finish_rows
             self._finish(sinks, finish(_residual, looks, done, steps, state))
-            for number in done:
-                table = write_state(state, number, lines[-1] - 1)
-                if table is not None and sinks[number].stream_id not in self.failures:
-                    waiting.append((sinks[number], table))
-        paths = [new_path(self.job.store, "segments") for _ in waiting]
-        tables = [table for _, table in waiting]
-        files = write_together(list(zip(paths, tables, strict=True)))
-        built = [
-            BuiltSegment(
-                sink.stream_id, WAITING, file, *_ends(table), (SplitRun(0, (), 0),)
-            )
-            for (sink, table), file in zip(waiting, files, strict=True)
-        ]  # fmt: skip
+            done = [n for n in done if sinks[n].stream_id not in self.failures]
+            table, places = write_state(state, done, lines[-1] - 1)
+            if places:
+                owners = [(sinks[n].stream_id, start, rows) for n, start, rows in places]
+                waiting.append((table, owners, lines[-1] - 1))
+        for kept in (_views, _summaries):
+            kept.trim()
         self.discard(self.failures)
-        return [*self._written, *built], frozenset(unchanged)
+        return [*self._written, *self._write_waiting(waiting)], frozenset(unchanged)
+
+    def _write_waiting(
+        self, waiting: Sequence[tuple[pa.Table, list[tuple[int, int, int]], int]]
+    ) -> Iterable[BuiltSegment]:
+        """Write what waits: a file for each family, in which each query has its own rows."""
+        paths = [new_path(self.job.store, "segments") for _ in waiting]
+        tables = [encode_elements(table) for table, _, _ in waiting]
+        files = write_together(list(zip(paths, tables, strict=True)))
+        for (_, owners, at), file in zip(waiting, files, strict=True):
+            for stream_id, start, rows in owners:
+                own = FileMeta(file.path, rows, file.bytes, file.checksum)
+                run = (SplitRun(0, (), 0),)
+                yield BuiltSegment(stream_id, WAITING, own, at, at, run, start=start)
 
     def discard(self, stream_ids: Collection[int] | None = None) -> None:
         """Remove the results that are written already, of some queries; None: of all."""
         gone = [p for p in self._written if stream_ids is None or p.stream_id in stream_ids]
-        for piece in gone:
-            piece.discard()
         self._written = [p for p in self._written if not any(p is other for other in gone)]
+        discard_all(gone, self._written)
 
     def _finish(self, sinks: Sequence[Sink], finished: Finished) -> None:
         """Write results behind those that are written already."""
@@ -294,8 +232,10 @@ class LookJob:
         )
         plan = SummaryPlan.of(definition, type_)
         position = line // plan.grid.line * plan.grid.line
-        key = (self.job.store, self.job.life, definition.id)
-        known: StreamSummary | None = _summaries.find(key)
+        key = (self.job.store, definition.id)
+        life, known = _summaries.find(key) or ("", None)
+        if life != self.job.life:
+            known = None
         if known is not None and known.position == position:
             return known
         if known is None or known.position > position:
@@ -305,15 +245,10 @@ class LookJob:
         for view in views:
             if view.ts[-1] >= since and view.ts[0] < position:
                 found = plan.add(found, view.table, view.file.seq_runs, since)
-        _summaries.put(key, found)
+        _summaries.put(key, (self.job.life, found))
         return found
 
 
 def _summaries_of(look: Look) -> dict[int, SummaryDef]:
     """The summary of each leaf that the preference estimates."""
     return {e.leaf: replace(e.estimate.summary, file=None) for e in look.preference.estimates}
-
-
-def _ends(table: pa.Table) -> tuple[int, int]:
-    at = int(table["__ts"][0].as_py())
-    return at, at

@@ -28,7 +28,7 @@ from millpond.runtime.batch_tasks import (
     write_segment,
 )
 from millpond.state.arrow_file import FileMeta, open_arrow
-from millpond.state.segment_file import global_seq, open_segment
+from millpond.state.segment_file import global_seq, open_rows, open_segment
 from millpond.state.version import REJECTS
 
 
@@ -68,13 +68,13 @@ def backfill(job: BackfillJob) -> list[BackfillResult]:
 
 @dataclass(frozen=True)
 class MergeJob:
-    """Merge segments `(id, path, checksum, seq_runs)` of one stream and kind into one."""
+    """Merge segments `(id, path, checksum, seq_runs, rows)` of one stream and kind into one."""
 
     store: str
     stream_id: int
     kind: str
     level: int
-    segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...]], ...]
+    segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...], int], ...]
     stem: str | None
     upto: int
 
@@ -92,8 +92,8 @@ class MergeResult:
 def merge(job: MergeJob) -> MergeResult:
     """Merge by (timestamp, sequence) and match again, which also removes dropped slots."""
     tables = []
-    for _, path, checksum, runs in job.segments:
-        table = open_segment(Path(job.store) / path, checksum)
+    for _, path, checksum, runs, rows in job.segments:
+        table = open_rows(Path(job.store) / path, checksum, runs, rows)
         sequence = global_seq(table["__seq"].to_numpy(), runs)
         at = table.schema.get_field_index("__seq")
         tables.append(table.set_column(at, "__seq", pa.array(sequence)))
@@ -110,7 +110,7 @@ def merge(job: MergeJob) -> MergeResult:
 
 @dataclass(frozen=True)
 class CutJob:
-    """Take the elements after an instant out of a segment `(path, checksum, seq_runs)`.
+    """Take the elements after an instant out of a segment `(path, checksum, seq_runs, rows)`.
 
     Attributes:
         after: The instant.
@@ -121,7 +121,7 @@ class CutJob:
 
     store: str
     stream_id: int
-    segment: tuple[str, str, tuple[tuple[int, int], ...]]
+    segment: tuple[str, str, tuple[tuple[int, int], ...], int]
     after: int
     rejects: str | None
     schema: Schema
@@ -140,8 +140,8 @@ class CutResult:
 
 def cut(job: CutJob) -> CutResult:
     """Write what is left without matches, which backfill makes."""
-    path, checksum, runs = job.segment
-    table = open_segment(Path(job.store) / path, checksum)
+    path, checksum, runs, rows = job.segment
+    table = open_rows(Path(job.store) / path, checksum, runs, rows)
     stays = table["__ts"].to_numpy() <= job.after
     kept = table.filter(pa.array(stays))
     built, base = None, 0

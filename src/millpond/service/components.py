@@ -195,7 +195,7 @@ class Components:
             self.pressure,
             ahead,
         )
-        self.residual = Residual()
+        self.residual = Residual(settings.get("ceilings"))
         self.relations_state = Relations(store, self.log, self.residual, followers)
         self.directory = QueryDirectory()
         self.function_registry = FunctionRegistry(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.catalog.option import Scope
+from millpond.catalog.option_values import parse_memory
 from millpond.cql.parse.durations import parse_duration
 from millpond.engine.scalars.residual_query import Limits
 from millpond.model.time import END
@@ -34,15 +35,17 @@ def open_pond(
     ahead: str | timedelta = "1 DAY",
     max_seconds: float | None = None,
     max_rows: int | None = None,
+    max_memory: str | None = None,
     revives: bool = False,
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
 
-    With `max_seconds` and `max_rows` no statement and no evaluation of an answer takes longer, and
-    no answer has more rows, whatever a query's options of these names say. With `revives` Spark is
-    started again when its JVM has ended, as a server needs it; without, the program opens the store
-    again.
+    With `max_seconds`, `max_rows` and `max_memory` no statement and no evaluation of an answer
+    takes longer, no answer has more rows, and no evaluation keeps more, whatever a query's options
+    of these names say; all long evaluations together keep no more than `max_memory` either. With
+    `revives` Spark is started again when its JVM has ended, as a server needs it; without, the
+    program opens the store again.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -74,7 +77,13 @@ def open_pond(
         ceilings=Limits(
             seconds=math.inf if max_seconds is None else max_seconds,
             rows=sys.maxsize if max_rows is None else max_rows,
+            memory=Limits.memory if max_memory is None else _check_memory(max_memory),
         ),
         joins=JoinSettings(**{name: checked[name] for name in of_joins if name in checked}),
         changes=ChangeSettings().with_options(checked),
     )
+
+
+def _check_memory(text: str) -> int:
+    """The bytes of a `max_memory`; raises CQL-214 for what is no amount of memory."""
+    return parse_memory(check_settings({"max_memory": text}, Scope.QUERY)["max_memory"])

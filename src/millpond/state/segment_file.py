@@ -55,6 +55,24 @@ def open_segment(path: str | Path, checksum: str | None = None) -> pa.Table:
     return table
 
 
+def open_rows(
+    path: str | Path, checksum: str, seq_runs: tuple[tuple[int, int], ...], rows: int
+) -> pa.Table:
+    """Open a segment's own rows of a file that may have those of other segments, too.
+
+    Args:
+        path: The file.
+        checksum: Its checksum.
+        seq_runs: `SegmentRef.seq_runs`: the segment's rows begin with the `__seq` of the first run.
+        rows: How many rows the segment has.
+
+    Raises:
+        MillpondError: STORE-602, the file is missing, torn or corrupt.
+    """
+    table = open_segment(path, checksum)
+    return table if table.num_rows == rows else table.slice(seq_runs[0][0], rows)
+
+
 def global_seq(local: np.ndarray, seq_runs: tuple[tuple[int, int], ...]) -> np.ndarray:
     """Compute the arrival numbers of a segment's `__seq` values.
 

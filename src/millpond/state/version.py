@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -55,11 +55,13 @@ class SegmentRef:
             the epoch being committed.
         level: Its level in the segment tree; 0 for a segment that is not a merge of others.
         path: The file's path, relative to the store.
-        rows: How many elements the segment has.
+        rows: How many elements the segment has. Small segments that were written together may be
+            in one file, one behind the other (`Version.shared_files`).
         min_ts: The least timestamp in the segment.
         max_ts: The greatest timestamp in the segment.
         seq_runs: ((local_start, base), …) ascending: the file's `__seq` s with local_start ≤ s is
-            the stream's arrival number base + s − local_start, up to the next run.
+            the stream's arrival number base + s − local_start, up to the next run. The file's rows
+            from the first local_start on are the segment's.
         checksum: The checksum of the file's bytes.
         bytes: The file's length.
     """
@@ -76,6 +78,35 @@ class SegmentRef:
     seq_runs: tuple[tuple[int, int], ...]
     checksum: str
     bytes: int
+
+
+def count_shares(
+    before: BucketMap[str, tuple[int, int]],
+    coming: Iterable[SegmentRef],
+    leaving: Iterable[SegmentRef] = (),
+) -> tuple[BucketMap[str, tuple[int, int]], list[str]]:
+    """Count anew in which files there are several segments.
+
+    Args:
+        before: `Version.shared_files`.
+        coming: Segments that are added. Segments of one file are added at once.
+        leaving: Segments that go.
+
+    Returns:
+        `Version.shared_files`, and the paths of those that leave and are no segment's any more.
+    """
+    touched: dict[str, tuple[int, int]] = {}
+    for sign, segments in ((-1, leaving), (1, coming)):
+        for segment in segments:
+            path = segment.path
+            if path not in touched:  # a file of one segment is not in the map
+                alone = (1, segment.rows) if sign < 0 else (0, 0)
+                touched[path] = before.get(path, alone)
+            count, rows = touched[path]
+            touched[path] = count + sign, rows + sign * segment.rows
+    several = {path: held for path, held in touched.items() if held[0] > 1}
+    after = before.with_changes(several, drop=touched.keys() - several.keys())
+    return after, [path for path, (count, _) in touched.items() if not count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +248,8 @@ class Version:
     ids: BucketMap[str, int] = field(default_factory=BucketMap)
     states: Mapping[int, StreamState] = field(default_factory=lambda: MappingProxyType({}))
     segments_by_id: IdMap[SegmentRef] = field(default_factory=IdMap)
+    #: By path, of files that several segments are in: how many segments, and their rows together.
+    shared_files: BucketMap[str, tuple[int, int]] = field(default_factory=BucketMap)
     matches_of: IdMap[tuple[MatchRef, ...]] = field(default_factory=IdMap)
     deltas: Mapping[int, tuple[RelationDelta, ...]] = field(
         default_factory=lambda: MappingProxyType({})
@@ -284,6 +317,11 @@ class Version:
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
         """Return a stream's segments, sorted by (min_ts, id)."""
         return self.states.get(stream_id, _NOTHING).segments(kind)
+
+    def bytes_of(self, segment: SegmentRef) -> int:
+        """Return how many bytes of its file are a segment's, about."""
+        _, rows = self.shared_files.get(segment.path, (1, segment.rows))
+        return segment.bytes * segment.rows // max(rows, 1)
 
     def segment(self, segment_id: int) -> SegmentRef | None:
         """Find the segment of that id; None if it is gone."""

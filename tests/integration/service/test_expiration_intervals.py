@@ -57,9 +57,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     original = dataflow_cache._make
 
-    def counted(job: AdvanceJob, plans: Any) -> Any:
+    def counted(job: AdvanceJob, plans: Any, *rest: Any) -> Any:
         found.append(len(plans))
-        return original(job, plans)
+        return original(job, plans, *rest)
 
     monkeypatch.setattr(dataflow_cache, "_make", counted)
     return found

@@ -116,6 +116,9 @@ def test_the_whole_demo(screen, tmp_path, monkeypatch):
     assert "United Air Lines Inc." in text
     assert "median" in text
     assert re.search(r"in 100 of them: \d+ probes. The summary says where to look first", text)
+    assert re.search(
+        r"With a budget of 20 ms this machine looks at [\d,]+ flights, \d+ % of all", text
+    )
     assert re.search(r"Estimated: these are [\d.]+ % of [\d,]+ flights. Exact: [\d.]+ % of", text)
     assert list(tmp_path.iterdir()) == []
 

@@ -19,7 +19,8 @@ from local_http import local_client
 
 from millpond.api import server
 from millpond.api.app import create_app
-from millpond.engine.scalars.residual_query import Limits, Residual
+from millpond.confined.turns import Turns
+from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime
@@ -45,18 +46,18 @@ def flights(pond: Pond) -> Pond:
 
 @pytest.fixture
 def evaluated(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Event]:
-    """Set when an evaluation begins, and when it ends."""
+    """Set when an evaluation begins, and when it ends for good."""
     events = {"begun": threading.Event(), "ended": threading.Event()}
-    evaluate = Residual.evaluate
+    run = Turns.run
 
     def watched(self, *arguments):
         events["begun"].set()
         try:
-            return evaluate(self, *arguments)
+            return run(self, *arguments)
         finally:
             events["ended"].set()
 
-    monkeypatch.setattr(Residual, "evaluate", watched)
+    monkeypatch.setattr(Turns, "run", watched)
     return events
 
 

@@ -201,7 +201,7 @@ def merged(
 ) -> Any:
     _, runs = number_runs(built, 100)
     segments = tuple(
-        (n, f"{b.file.path.parent.name}/{b.file.path.name}", b.file.checksum, own)
+        (n, f"{b.file.path.parent.name}/{b.file.path.name}", b.file.checksum, own, b.file.rows)
         for n, (b, own) in enumerate(zip(built, runs, strict=True))
     )
     return merge(MergeJob(str(store), 1, kind, 1, segments, stem, 3))

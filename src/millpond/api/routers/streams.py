@@ -23,10 +23,10 @@ from millpond.api.document import (
 )
 from millpond.api.limits import gunzip
 from millpond.api.surface import ServedPond
+from millpond.confined.room import LARGE
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.ingest.given_rows import RowFormat
-from millpond.service.room import LARGE
 
 #: The media types rows may come in.
 FORMATS: dict[str, RowFormat] = {

@@ -8,13 +8,15 @@ compared here. For all other queries DuckDB gets the joined rows and applies eve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.confined.turns import Turn
 from millpond.engine.joins.keys import Axis, agree
 from millpond.engine.joins.plan import TS, JoinPlan, Operand
 from millpond.engine.scalars.residual_query import (
@@ -64,22 +66,14 @@ class JoinProjection:
         """Compute the answer.
 
         Raises:
-            MillpondError: POND-405, it has more rows than the limits allow.
+            MillpondError: POND-405, it has more rows or bytes than the limits allow.
         """
         if rows.count > limits.rows and not self.equal:
             raise too_many_rows_error(limits)
         parts: list[pa.Table] = []
         count = size = 0
-        start, step = 0, _FIRST
-        while start < rows.count or not parts:
-            try:
-                part = self._part(rows, start, start + step)
-            except pa.ArrowInvalid as error:  # more text than an array may have
-                raise answer_too_large_error(limits) from error
+        for part in _take_in_steps(rows, lambda start, stop: self._part(rows, start, stop)):
             parts.append(part)
-            start += step
-            width = part.nbytes // max(part.num_rows, 1)
-            step = min(16 * step, _STEP, _STEP_BYTES // max(width, 1) + 1)
             count += part.num_rows
             size += part.nbytes
             hold_memory(part.nbytes)
@@ -102,6 +96,34 @@ class JoinProjection:
         for (one, mine), (other, theirs) in self.equal:
             same &= agree(taken[one][mine], taken[other][theirs])
         return table if same.all() else table.filter(pa.array(same))
+
+
+def take_joined(rows: JoinedRows, leaf: int, columns: Sequence[str], turn: Turn) -> pa.Table | None:
+    """Take columns of one stream for all joined rows; None: they are too many for a query.
+
+    Raises:
+        NeedsMoreError: they are too many for this turn.
+    """
+    parts: list[pa.Table] = []
+    for part in _take_in_steps(rows, partial(rows.take, leaf, columns)):
+        if not turn.use(part.nbytes):
+            return None
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def _take_in_steps(rows: JoinedRows, take: Callable[[int, int], pa.Table]) -> Iterator[pa.Table]:
+    """Take all joined rows, at least one part; raises POND-405 where a text is too long."""
+    start, step = 0, _FIRST
+    while start < rows.count or not start:
+        try:
+            part = take(start, start + step)
+        except pa.ArrowInvalid as error:  # more text than an array may have
+            raise answer_too_large_error(Limits()) from error
+        yield part
+        start += step
+        width = part.nbytes // max(part.num_rows, 1)
+        step = min(16 * step, _STEP, _STEP_BYTES // max(width, 1) + 1)
 
 
 def projection_of(bound: BoundQuery, plan: JoinPlan) -> JoinProjection | None:

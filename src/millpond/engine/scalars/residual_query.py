@@ -6,9 +6,8 @@ memory, threads and time, because the text comes from clients.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,11 @@ import duckdb
 import pyarrow as pa
 
 from millpond.catalog.objects import FunctionDef
+from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
+from millpond.confined.turns import QUICK_BYTES, NeedsMoreError, Turn, Turns
 from millpond.cql.print.parallel_and import apply_parallel_and_to_sql
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import (
@@ -42,7 +43,7 @@ class Limits:
 
     seconds: float = OPTIONS["max_seconds"].default
     rows: int = OPTIONS["max_rows"].default
-    memory: int = 1 << 30
+    memory: int = parse_memory(OPTIONS["max_memory"].default)
 
     def cap(self, ceilings: Limits | None) -> Limits:
         """Return these limits, each at most what the operator allows."""
@@ -55,16 +56,44 @@ class Limits:
         )
 
 
+#: With less, DuckDB cannot group a few rows.
+_LEAST_BYTES = 8 << 20
+
+
+class _Database:
+    """An empty database of its own, lent to one evaluation at a time."""
+
+    def __init__(self, memory: int) -> None:
+        self.connection = connect_locked_down(memory)
+        #: The user-defined functions it knows.
+        self.taught: set[str] = set()
+        #: Whether an error has made it useless, or it keeps what it took.
+        self.is_spent = False
+
+    def note(self, error: Exception) -> None:
+        """Note what an evaluation failed with: some errors make a database useless.
+
+        What came to a limit leaves hundreds of megabytes in it until it is closed.
+        """
+        try:
+            self.connection.execute("SELECT 1").fetchall()
+        except duckdb.Error:
+            self.is_spent = True
+        self.is_spent = self.is_spent or is_final(error)
+
+
 class Residual:
     """Evaluates SQL over Arrow tables; safe to share between threads.
 
-    Each thread has a connection of its own, to a database of its own: tables registered for one
-    evaluation are never seen by another.
+    Each evaluation has a database to itself: tables registered for one are never seen by another.
+    Those of quick evaluations are kept for the next ones. A large one's is closed behind it,
+    because a database keeps the memory it took.
     """
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self._local = threading.local()
+        self.turns = Turns(self.limits.memory)
+        self._idle: list[_Database] = []
 
     def evaluate(
         self,
@@ -72,21 +101,37 @@ class Residual:
         tables: Mapping[str, pa.Table],
         limits: Limits | None = None,
         own: OwnFunctions | None = None,
+        turn: Turn | None = None,
     ) -> pa.Table:
         """Compute the rows of `sql` over the named tables, with functions of this call's `own`.
 
+        Args:
+            sql: The query.
+            tables: What it reads, by name.
+            limits: Its limits, if not those of all.
+            own: Functions that it alone can call.
+            turn: The turn in which it is evaluated; None: it gets one, and waits for it.
+
         Raises:
             MillpondError: POND-404 if evaluation failed, POND-405 if it exceeded a limit,
-                POND-411 if a user-defined function failed.
+                POND-411 if a user-defined function failed, SERVE-715 if too many wait.
+            NeedsMoreError: it needs more than the given turn has.
         """
         limits = limits or self.limits
         work = current_work()
         if work is not None:
             work.check()
         if can_expand(sql):
+            if turn is not None:
+                turn.leave()
             answer = _evaluate_confined(sql, tables, limits, work)
+        elif turn is not None:
+            answer = self._evaluate_here(sql, tables, limits, work, own or {}, turn)
         else:
-            answer = self._evaluate_here(sql, tables, limits, work, own or {})
+            answer = self.turns.run(
+                lambda turn: self._evaluate_here(sql, tables, limits, work, own or {}, turn),
+                limits.memory,
+            )
         if answer.num_rows > limits.rows:
             raise too_many_rows_error(limits)
         return answer
@@ -98,50 +143,52 @@ class Residual:
         limits: Limits,
         work: Work | None,
         own: OwnFunctions,
+        turn: Turn,
     ) -> pa.Table:
-        connection = self._connection()
-        functions.teach(connection, self._local.taught, [sql])
+        with self._lend(turn) as database:
+            connection = database.connection
+            functions.teach(connection, database.taught, [sql])
+            try:
+                for name, table in tables.items():
+                    connection.register(name, table)
+                for definition, function in own.values():
+                    create_in(connection, definition, function)
+                with (
+                    deadlines.within(limits.seconds - turn.spent, connection.interrupt, work),
+                    turn.watch(connection.interrupt),
+                ):
+                    return _try_in_parallel(
+                        sql, lambda tried: read_answer(connection, tried, limits)
+                    )
+            except (duckdb.Error, OSError) as error:
+                database.note(error)
+                if work is not None and work.is_over:
+                    raise work.error() from error
+                if turn.is_over or (not turn.has_most and _is_out_of_memory(error)):
+                    raise NeedsMoreError from None
+                raise _explain_error(error, limits) from error
+            finally:
+                if not database.is_spent:
+                    for name in tables:
+                        connection.unregister(name)
+                    for name in own:
+                        with suppress(duckdb.Error):  # it may have failed before it was created
+                            connection.remove_function(name)
+
+    @contextmanager
+    def _lend(self, turn: Turn) -> Iterator[_Database]:
+        """Lend a database whose evaluations keep no more than the turn has."""
+        is_quick = turn.memory == QUICK_BYTES
+        database = self._idle.pop() if is_quick and self._idle else None
+        if database is None:
+            database = _Database(turn.memory if is_quick else turn.memory - turn.used)
         try:
-            for name, table in tables.items():
-                connection.register(name, table)
-            for definition, function in own.values():
-                create_in(connection, definition, function)
-            with deadlines.within(limits.seconds, connection.interrupt, work):
-                return _try_in_parallel(sql, lambda tried: read_answer(connection, tried, limits))
-        except (duckdb.Error, OSError) as error:
-            self._drop_if_spent(connection, error)
-            if work is not None and work.is_over:
-                raise work.error() from error
-            raise _explain_error(error, limits) from error
+            yield database
         finally:
-            if self._local.connection is connection:
-                for name in tables:
-                    connection.unregister(name)
-                for name in own:
-                    with suppress(duckdb.Error):  # it may have failed before it was created
-                        connection.remove_function(name)
-
-    def _drop_if_spent(self, connection: duckdb.DuckDBPyConnection, error: Exception) -> None:
-        """Drop a connection that an error has made useless, or that keeps memory.
-
-        After an evaluation that came to a limit DuckDB keeps hundreds of megabytes until its
-        database is closed, and each thread of a server has a database.
-        """
-        try:
-            connection.execute("SELECT 1").fetchall()
-        except duckdb.Error:
-            self._local.connection = None
-        if is_final(error):
-            self._local.connection = None
-            connection.close()
-
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        connection = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = connect_locked_down(self.limits.memory)
-            self._local.connection = connection
-            self._local.taught = set()
-        return connection
+            if is_quick and not database.is_spent:
+                self._idle.append(database)
+            else:
+                database.connection.close()
 
 
 def _evaluate_confined(
@@ -193,7 +240,7 @@ def connect_locked_down(memory: int) -> duckdb.DuckDBPyConnection:
         ":memory:",
         config={
             "threads": "1",
-            "memory_limit": f"{memory // (1 << 20)}MiB",
+            "memory_limit": f"{max(memory, _LEAST_BYTES) >> 20}MiB",
             "temp_directory": "",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
@@ -240,10 +287,26 @@ def answer_too_large_error(limits: Limits) -> MillpondError:
     )
 
 
+def too_much_memory_error(detail: str | None = None) -> MillpondError:
+    """Make the error of a query whose evaluation keeps more than it may."""
+    return MillpondError(
+        "POND-405",
+        "the query needs more memory than a query may use",
+        detail=detail,
+        hint="Narrow its window or its predicate, or raise max_memory.",
+    )
+
+
 def is_final(error: Exception) -> bool:
     """Whether an evaluation failed for lack of time or memory, and not because of its rows."""
     text = str(error)
     return took_too_long(error) or text.startswith(("INTERRUPT Error", "Out of Memory Error"))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, duckdb.OutOfMemoryException) or str(error).startswith(
+        "Out of Memory Error"
+    )
 
 
 def _explain_error(error: Exception, limits: Limits) -> MillpondError:
@@ -256,13 +319,8 @@ def _explain_error(error: Exception, limits: Limits) -> MillpondError:
             detail="Its evaluation was stopped; nothing else was affected.",
             hint="Narrow its window or its predicate, or raise max_seconds.",
         )
-    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error"):
-        return MillpondError(
-            "POND-405",
-            "the query needs more memory than a query may use",
-            detail=_first_line(error),
-            hint="Narrow its window or its predicate.",
-        )
+    if _is_out_of_memory(error):
+        return too_much_memory_error(_first_line(error))
     if "Arrow Appender: The maximum total string size" in text:
         return answer_too_large_error(limits)
     if (fault := fault_of(error)) is not None:

@@ -8,7 +8,7 @@ in time. No Spark job is involved, and everything read belongs to one pinned ver
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,16 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
+from millpond.confined.room import Room
+from millpond.confined.turns import Turn
 from millpond.engine.invocation.window_slices import WindowSlice, full_since
-from millpond.engine.joins.projection import JoinedRows
+from millpond.engine.joins.projection import JoinedRows, take_joined
 from millpond.engine.scalars.residual_query import (
     Limits,
     OwnFunctions,
     Residual,
     too_many_rows_error,
+    too_much_memory_error,
 )
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -43,7 +46,6 @@ from millpond.service.answers.leaf_slices import (
     read_leaf_slice,
 )
 from millpond.service.answers.losses import Losses
-from millpond.service.answers.made_rows import measure_pairs
 from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.present import Present
 from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
@@ -58,7 +60,6 @@ from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
-from millpond.service.room import Room
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import SegmentRef, Version
 from millpond.work import check_work, hold_memory
@@ -219,10 +220,6 @@ class Invoker:
         own = estimate_functions(version, self.summaries, query.bound.estimates)
         size = sum(relation.nbytes for relation in slices.values())
         size += measure_rows(query.bound, windows, joined, views_of)
-        if joined is None:
-            rows = {table: relation.num_rows for table, relation in slices.items()}
-            rows |= {query.bound.streams[n].table: window.rows for n, window in windows.items()}
-            size += measure_pairs(query.bound, rows)
         with self._room.hold(size):
             for number, window in windows.items():
                 check_work()
@@ -357,18 +354,41 @@ class Invoker:
             columns = [table[column] for column, _ in bound.projection]
             hold_memory(table.nbytes)
             return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
+        return self._residual.turns.run(
+            lambda turn: self._evaluate(query, slices, joined, own, turn), limits.memory
+        )
+
+    def _evaluate(
+        self,
+        query: PreparedQuery,
+        slices: Mapping[str, pa.Table],
+        joined: JoinedRows | None,
+        own: OwnFunctions | None,
+        turn: Turn,
+    ) -> pa.Table:
+        """Evaluate a query over its slices, or over stored joined rows, in a turn."""
+        bound = query.bound
+        limits = query.limits.cap(self._ceilings)
+        is_stored = joined is not None
         if query.join is not None and joined is None:
-            joined = join_window_slices(query.join, bound, slices)
-        if joined is None:
-            answer = self._residual.evaluate(bound.residual_sql, slices, limits, own)
-        elif query.projected is not None:
+            joined = join_window_slices(query.join, bound, slices, turn)
+        if joined is not None and query.projected is not None:
             return query.projected.project(joined, limits)
-        else:
+        sql, tables = bound.residual_sql, dict(slices)
+        if joined is not None:
             assert bound.join is not None
+            taken: dict[str, pa.Table] = {}
             for number, at in enumerate(bound.join.leaves):
                 leaf = bound.streams[at]
-                slices[leaf.table] = joined.take(number, leaf.columns)
-            answer = self._residual.evaluate(bound.joined_sql, slices, limits, own)
+                rows = take_joined(joined, number, leaf.columns, turn)
+                if rows is None:
+                    break
+                taken[leaf.table] = rows
+            if len(taken) == len(bound.join.leaves):
+                sql, tables = bound.joined_sql, tables | taken
+            elif is_stored:
+                raise too_much_memory_error()
+        answer = self._residual.evaluate(sql, tables, limits, own, turn)
         return narrow_integers(answer.rename_columns(list(bound.output.names)))
 
     def _views(

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
+from millpond.confined.room import LARGE
 from millpond.engine.invocation.window_slices import WindowSlice, find_slice
 from millpond.engine.joins.projection import JoinedRows
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.leaf_scan import LeafView
-from millpond.service.room import LARGE
 
 
 def find_leaf_slice(views: Sequence[LeafView], leaf: StreamLeaf, at: int) -> WindowSlice:

@@ -28,6 +28,7 @@ from millpond.runtime.advance_job import (
     Sink,
     StateShare,
 )
+from millpond.runtime.region_segments import ARRIVAL_BYTES
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.shared_logs import SharedLogs
@@ -37,8 +38,6 @@ from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
 #: Elements a round feeds a group at most, about: it bounds the memory of a task.
 STEP_ROWS = 500_000
-#: Bytes of an element's arrival number.
-ARRIVAL_BYTES = 8
 #: Derivations of one group: more of them share more, fewer of them use more workers.
 _GROUP = 256
 
@@ -259,13 +258,14 @@ class AdvanceJobs:
         if derivation.look is not None:
             query = version.query_of(stream)
             weight = weight_of(query) if query is not None else 1.0
-            waiting = version.segments(stream.id, WAITING)
+            held = version.segments(stream.id, WAITING)
+            waiting = [(s.path, s.checksum, s.seq_runs, s.rows) for s in held]
             return Sink(
                 stream.id,
                 derivation.plan,
                 None,
                 look=replace(derivation.look, weight=weight),
-                waiting=(waiting[0].path, waiting[0].checksum) if waiting else None,
+                waiting=waiting[0] if waiting else None,
             )
         if stream.is_change_log:
             return Sink(stream.id, derivation.plan, None, has_begun=has_begun)

@@ -35,7 +35,7 @@ from millpond.service.changes.shared_pages import SharedPages
 from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
-from millpond.state.segment_file import SEQUENCE, get_column, global_seq, open_segment
+from millpond.state.segment_file import SEQUENCE, get_column, global_seq, open_rows, open_segment
 from millpond.state.version import WAITING, SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
@@ -223,7 +223,8 @@ class ChangeReader:
         """
         found: Segments = []
         for segment in version.segments(stream.id):
-            table = open_segment(self._store / segment.path, segment.checksum)
+            path = self._store / segment.path
+            table = open_rows(path, segment.checksum, segment.seq_runs, segment.rows)
             first = global_seq(table["__seq"][:1].to_numpy(), segment.seq_runs)
             found.append((int(first[0]), segment, table))
         if stream.derived is None or stream.derived.shared_log is None:

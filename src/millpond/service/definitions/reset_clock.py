@@ -208,7 +208,7 @@ class ClockResets:
             CutJob(
                 str(self._store),
                 stream.id,
-                (ref.path, ref.checksum, ref.seq_runs),
+                (ref.path, ref.checksum, ref.seq_runs, ref.rows),
                 after,
                 reason,
                 stream.schema,

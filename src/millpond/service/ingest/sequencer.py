@@ -367,8 +367,16 @@ def relative_path(path: Path) -> str:
 def segment_ref(
     built: BuiltSegment, runs: tuple[tuple[int, int], ...], level: int = 0, epoch: int = 0
 ) -> SegmentRef:
-    """A written segment as the epoch log will hold it."""
+    """A written segment as the epoch log will hold it.
+
+    Args:
+        built: The segment.
+        runs: `SegmentRef.seq_runs`, of a file whose rows are all the segment's.
+        level: Its level in the segment tree.
+        epoch: The epoch in which its elements arrived.
+    """
     file = built.file
+    runs = tuple((start + built.start, base) for start, base in runs)
     return SegmentRef(
         id=0,
         stream_id=built.stream_id,

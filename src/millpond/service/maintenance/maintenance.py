@@ -297,7 +297,7 @@ class Maintenance(Background):
                 stream_id,
                 kind,
                 max(s.level for s in plan) + 1,
-                tuple((s.id, s.path, s.checksum, s.seq_runs) for s in plan),
+                tuple((s.id, s.path, s.checksum, s.seq_runs, s.rows) for s in plan),
                 stem,
                 upto,
             )

@@ -196,7 +196,7 @@ class Entities:
             waiting = version.segments(stream.id, WAITING)
             if waiting:  # the first row is of the query itself
                 figures["waiting regions"] = sum(s.rows - 1 for s in waiting)
-                figures["waiting bytes"] = sum(s.bytes for s in waiting)
+                figures["waiting bytes"] = sum(map(version.bytes_of, waiting))
             derivation = self._components.derivations.find_of(version, stream)
             if derivation is not None and derivation.look is not None:
                 elements, size = measure_sides(version, derivation)

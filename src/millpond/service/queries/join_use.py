@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
+from millpond.confined.turns import NeedsMoreError, Turn
 from millpond.engine.joins.join import TooManyPairs, join_slices
 from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.keys import Numbers
@@ -21,8 +22,8 @@ from millpond.model.windows import Now, Period, Range, Rows, Window
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.state.join_state import JoinUse
 
-#: Pairs beyond which joining is left to DuckDB, which need not hold them all at once.
-MOST_PAIRS = 16_000_000
+#: What a pair takes while pairs are found and sorted, in bytes.
+PAIR_BYTES = 128
 
 
 def join_of(bound: BoundQuery, streams: Sequence[StreamDef]) -> JoinPlan | None:
@@ -92,12 +93,16 @@ class SlicedRows:
 
 
 def join_window_slices(
-    plan: JoinPlan, bound: BoundQuery, slices: dict[str, pa.Table]
+    plan: JoinPlan, bound: BoundQuery, slices: Mapping[str, pa.Table], turn: Turn
 ) -> SlicedRows | None:
     """The rows of the windows' slices that join.
 
-    None when the join is better left to DuckDB: there are too many pairs, or a factor cannot be
-    evaluated over a whole slice (a query may guard it with another predicate).
+    None when the join is better left to DuckDB, which need not hold all pairs at once: there are
+    too many for a query's memory, or a factor cannot be evaluated over a whole slice (a query may
+    guard it with another predicate).
+
+    Raises:
+        NeedsMoreError: there are too many pairs for this turn.
     """
     assert bound.join is not None
     own = [slices[bound.streams[leaf].table] for leaf in bound.join.leaves]
@@ -106,6 +111,10 @@ def join_window_slices(
         for table, column in zip(own, plan.timed_by, strict=True)
     ]
     try:
-        return SlicedRows(own, join_slices(plan, stems, MOST_PAIRS))
-    except (TooManyPairs, MillpondError):
+        return SlicedRows(own, join_slices(plan, stems, turn.memory // PAIR_BYTES))
+    except TooManyPairs:
+        if not turn.has_most:
+            raise NeedsMoreError from None
+        return None
+    except MillpondError:
         return None

@@ -16,6 +16,7 @@ from typing import cast
 from sqlglot import exp
 
 from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.catalog.option_values import parse_memory
 from millpond.catalog.tolerance import NO_REDUCTION, NO_TOLERANCE, Reduction, Tolerance
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.joins.projection import JoinProjection, projection_of
@@ -100,6 +101,7 @@ def prepare(
     limits = Limits(
         seconds=float(options.get("max_seconds", Limits.seconds)),
         rows=int(options.get("max_rows", Limits.rows)),
+        memory=parse_memory(str(option(definition, "max_memory"))),
     )
     seed = int(options["seed"]) if "seed" in options else seed_of(bound)
     name, id = definition.name, definition.id

@@ -2,7 +2,7 @@
 
 Between two backups segments are written, merged and removed, so some records refer to files that no
 backup has. The journal's records are folded one by one; triggers of the folding connection keep
-the set of files that are referred to and missing.
+the set of files that are referred to and missing, with the number of segments that are in each.
 """
 
 from __future__ import annotations
@@ -21,21 +21,26 @@ from millpond.state.journal.fold import JournalState, apply_record, fold_journal
 _PUSH = "printf('inbox/%012d.arrow', {}number)"
 
 _WATCH = f"""
-CREATE TEMP TABLE missing (path TEXT PRIMARY KEY) WITHOUT ROWID;
-INSERT INTO missing SELECT path FROM segment WHERE path NOT IN have;
-INSERT INTO missing SELECT path FROM relation_delta WHERE path NOT IN have;
-INSERT INTO missing SELECT {_PUSH.format("")} FROM inbox
+CREATE TEMP TABLE missing (path TEXT PRIMARY KEY, segments INTEGER) WITHOUT ROWID;
+INSERT INTO missing SELECT path, count(*) FROM segment WHERE path NOT IN have GROUP BY path;
+INSERT INTO missing SELECT path, 0 FROM relation_delta WHERE path NOT IN have;
+INSERT INTO missing SELECT {_PUSH.format("")}, 0 FROM inbox
   WHERE done = 0 AND {_PUSH.format("")} NOT IN have;
 CREATE TEMP TRIGGER segment_added AFTER INSERT ON segment WHEN NEW.path NOT IN have
-  BEGIN INSERT OR IGNORE INTO missing VALUES (NEW.path); END;
+  BEGIN
+    INSERT INTO missing VALUES (NEW.path, 1) ON CONFLICT DO UPDATE SET segments = segments + 1;
+  END;
 CREATE TEMP TRIGGER segment_dropped AFTER DELETE ON segment
-  BEGIN DELETE FROM missing WHERE path = OLD.path; END;
+  BEGIN
+    UPDATE missing SET segments = segments - 1 WHERE path = OLD.path;
+    DELETE FROM missing WHERE path = OLD.path AND segments <= 0;
+  END;
 CREATE TEMP TRIGGER delta_added AFTER INSERT ON relation_delta WHEN NEW.path NOT IN have
-  BEGIN INSERT OR IGNORE INTO missing VALUES (NEW.path); END;
+  BEGIN INSERT OR IGNORE INTO missing VALUES (NEW.path, 0); END;
 CREATE TEMP TRIGGER delta_dropped AFTER DELETE ON relation_delta
   BEGIN DELETE FROM missing WHERE path = OLD.path; END;
 CREATE TEMP TRIGGER push_added AFTER INSERT ON inbox WHEN {_PUSH.format("NEW.")} NOT IN have
-  BEGIN INSERT OR IGNORE INTO missing VALUES ({_PUSH.format("NEW.")}); END;
+  BEGIN INSERT OR IGNORE INTO missing VALUES ({_PUSH.format("NEW.")}, 0); END;
 CREATE TEMP TRIGGER push_done AFTER UPDATE ON inbox WHEN NEW.done = 1
   BEGIN DELETE FROM missing WHERE path = {_PUSH.format("NEW.")}; END;
 CREATE TEMP TRIGGER push_dropped AFTER DELETE ON inbox

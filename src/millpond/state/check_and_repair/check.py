@@ -35,7 +35,7 @@ from millpond.state.store import FORMAT, REFERENCED, lock_store, refuse_other_fo
 
 #: The queries that give the files of each part of a store: (part, SELECT).
 FILES = (
-    ("segments", "SELECT path, checksum FROM segment WHERE kind IN ('data', 'waiting')"),
+    ("segments", "SELECT DISTINCT path, checksum FROM segment WHERE kind IN ('data', 'waiting')"),
     ("rejects", "SELECT path, checksum FROM segment WHERE kind IN ('rejects', 'shed')"),
     ("relations", "SELECT path, checksum FROM relation_delta"),
     ("matches", "SELECT path, checksum FROM matches"),

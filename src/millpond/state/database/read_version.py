@@ -38,6 +38,7 @@ from millpond.state.version import (
     StreamClock,
     StreamState,
     Version,
+    count_shares,
 )
 
 
@@ -92,6 +93,7 @@ def read_version(database: Database) -> Version:
             ids=BucketMap[str, int]().with_changes({fold_name(d.name): d.id for d in definitions}),
             states=MappingProxyType(_states(database, segments, numbers)),
             segments_by_id=IdMap[SegmentRef]().with_changes({s.id: s for s in segments}),
+            shared_files=count_shares(BucketMap[str, tuple[int, int]](), segments)[0],
             matches_of=IdMap[tuple[MatchRef, ...]]().with_changes(
                 {id: tuple(own) for id, own in matches.items()}
             ),

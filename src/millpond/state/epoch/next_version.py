@@ -65,6 +65,7 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         segments_by_id=version.segments_by_id.with_changes(
             {s.id: s for s in change.segments}, drop=[s.id for s in change.drop_segments]
         ),
+        shared_files=change.shared_files,
         matches_of=_matches(version, change),
         deltas=_deltas(version, change),
         leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),

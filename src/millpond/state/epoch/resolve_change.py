@@ -24,6 +24,7 @@ from millpond.catalog.objects import (
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
+from millpond.state.bucket_map import BucketMap
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch.resolve_joins import ResolvedJoins, StaleJoin, resolve_joins
 from millpond.state.version import (
@@ -38,6 +39,7 @@ from millpond.state.version import (
     SlotRef,
     StreamClock,
     Version,
+    count_shares,
 )
 
 
@@ -71,6 +73,8 @@ class ResolvedChange:
     joins: ResolvedJoins
     inbox_done: tuple[int, ...]
     settings: Mapping[str, Any] | None
+    #: `Version.shared_files` after this epoch.
+    shared_files: BucketMap[str, tuple[int, int]]
     #: Paths the new version does not refer to: this epoch drops them or leaves them out.
     unreferenced: tuple[str, ...]
 
@@ -113,6 +117,8 @@ def resolve_change(
         if names.has_relation(delta.relation_id)
     )
     drop_deltas = tuple(_find_leaving_deltas(change, version, drop))
+    shared_files, left_files = count_shares(version.shared_files, segments.values(), drop_segments)
+    kept_files = {s.path for s in segments.values()}
     left_summaries = tuple(_find_leaving_summaries(change, version, names))
     try:
         joins = resolve_joins(
@@ -152,13 +158,14 @@ def resolve_change(
         joins=joins,
         inbox_done=tuple(change.inbox_done),
         settings=change.settings,
+        shared_files=shared_files,
         unreferenced=(
             *joins.unreferenced,
-            *(s.path for i, s in enumerate(change.segments) if i not in segments),
+            *({s.path for i, s in enumerate(change.segments) if i not in segments} - kept_files),
             *({m.path for m in change.matches} - {m.path for m in matches}),
             *({d.path for d in change.add_deltas} - {d.path for d in deltas}),
             # A segment that goes over to another stream keeps its file.
-            *({segment.path for segment in drop_segments} - {s.path for s in segments.values()}),
+            *left_files,
             *(match.path for match in drop_matches),
             *(delta.path for delta in drop_deltas),
             *(s.file.path for s in left_summaries if s.file is not None),

@@ -64,7 +64,7 @@ def test_what_does_not_fit_into_memory_is_not_written_to_a_disk(
         residual.evaluate("SELECT n FROM t ORDER BY n * 7919 % 1000003 LIMIT 4000000", {"t": rows})
     assert list(tmp_path.iterdir()) == []
     # DuckDB keeps what such an evaluation took until its database is closed.
-    assert residual._local.connection is None
+    assert residual._idle == []
     assert residual.evaluate("SELECT 1 AS n", {}).num_rows == 1
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.confined.room import LARGE
 from millpond.service.answers import invocation
 from millpond.service.pond import Pond
-from millpond.service.room import LARGE
 from millpond.testing.local_runtime import open_local
 
 ROWS = 20_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -272,11 +273,11 @@ def test_what_an_earlier_version_kept_of_a_sum_is_scaled(
 ) -> None:
     """Its panes do not say what the values of the rest add up to; they leave with the window."""
 
-    def write(state: FamilyState, number: int, at: int) -> pa.Table | None:
-        kept = state.panes[number]
-        if kept is not None and at < 16_000_000 and kept.num_rows:
-            state.panes[number] = kept.drop_columns([REST, VALUED, MATCHED])
-        return write_state(state, number, at)
+    def write(state: FamilyState, numbers: Sequence[int], at: int) -> Any:
+        for number, kept in enumerate(state.panes):
+            if kept is not None and at < 16_000_000 and kept.num_rows:
+                state.panes[number] = kept.drop_columns([REST, VALUED, MATCHED])
+        return write_state(state, numbers, at)
 
     monkeypatch.setattr(look_task, "write_state", write)
     _push_ranked(ready)

@@ -17,9 +17,10 @@ from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUM
 
 from millpond.engine.promising import probing, step
 from millpond.errors import MillpondError
-from millpond.runtime import look_results, look_task
+from millpond.runtime import log_files, look_results, look_task
 from millpond.runtime.look_task import LookJob
 from millpond.service.pond import Pond
+from millpond.state.version import WAITING
 from millpond.testing.local_runtime import open_local
 
 ITEM = "SUMMARY(si).ESTIMATE.COUNT(item)"
@@ -247,6 +248,77 @@ def test_a_query_that_fails_after_results_were_written_keeps_none_of_the_step(
     ready.wait_until_matched()
     folder = next(path for path in tmp_path.rglob("segments") if path.is_dir())
     assert len(list(folder.glob("*.arrow"))) <= len(version.segments_by_id) + 1
+
+
+def test_a_step_of_many_queries_writes_few_files(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is found and what waits; each query's stays when another is dropped or cut."""
+    queries = [f"q{n}" for n in range(40)]
+    preference = f"WITH PREFERENCE DESC {ITEM} BUDGET '0.5 probes'"
+    for n, name in enumerate(queries):
+        ready.register(
+            f"SELECT ts, price FROM s WHERE price > {n} AND item < 2 {preference}",
+            name, changes="from beginning", follow=True,
+        )  # fmt: skip
+    ready.register(
+        f"SELECT ts, price FROM s WHERE price > 3 AND item < 2 {preference}",
+        "alone", changes="from beginning", follow=True,
+    )  # fmt: skip
+    ts = pa.array([n * 10_000 for n in range(90)], pa.timestamp("us"))
+    items, prices = pa.array([1] * 90, pa.int32()), [float(n) for n in range(90)]
+    written: list[int] = []
+    write = look_task.write_together
+    for module in (look_task, log_files):
+        monkeypatch.setattr(
+            module, "write_together", lambda files: written.append(len(files)) or write(files)
+        )
+    ready.ingest("s", pa.table({"ts": ts, "item": items, "price": prices}))
+    ready.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:03'")
+    found = {name: ready.query(name).fetch().rows() for name in queries}
+    assert all(len(own) > 20 for own in found.values())
+    assert sum(written) < 10
+    version = ready._components.log.version
+    waiting = [s for n in version.streams for s in version.segments(n, WAITING)]
+    assert len(waiting) == 41
+    assert len({s.path for s in waiting}) == 1
+    for name in queries[1::2]:
+        ready.execute(f"DROP QUERY {name}")
+    ready._components.maintenance.wake()
+    ready.wait_until_matched()
+    folder = next(path for path in tmp_path.rglob("segments") if path.is_dir())
+    assert {p.name for p in folder.glob("*.arrow")} == {
+        Path(s.path).name for s in ready._components.log.version.segments_by_id.values()
+    }
+    store = folder.parent
+    ready.close()
+    with open_local(store) as pond:
+        for name in queries[::2]:
+            again = pond.query(name).fetch(after="oldest").rows()
+            assert again[: len(found[name])] == found[name]
+        ts = pa.array([4_000_000 + n for n in range(200)], pa.timestamp("us"))
+        items = pa.array([2] * 200, pa.int32())  # nobody's: their budget is for what waits
+        pond.ingest("s", pa.table({"ts": ts, "item": items, "price": [0.0] * 200}))
+        pond.execute(END)
+        for n, name in enumerate(queries[::2]):
+            rest = [row[-2] for row in pond.query(name).fetch(after="oldest").rows()]
+            assert sorted(rest) == [float(p) for p in range(2 * n + 1, 90)]
+
+
+def test_what_a_worker_keeps_of_segments_is_bounded_by_bytes(
+    ready: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for nothing it finds the same."""
+    follow(ready, "100000 probes")
+    views = look_task._views
+    monkeypatch.setattr(views, "_most_bytes", 0)
+    for name, rows in batches(1, 200, (0.3, 0.5)):
+        ready.ingest(name, rows)
+        ready.catch_up()
+        assert sum(view.held for view in views._kept.values()) == 0
+    ready.execute(END)
+    for name in QUERIES:
+        assert rows_alone(results(ready, name)) == read_exact(ready, name), name
 
 
 def test_queries_that_find_nothing_in_a_step_take_no_tables(

@@ -22,7 +22,7 @@ QUERY = QueryDef(1, "q", "…", {"weight": 3, "strategy": "direct", "keep_change
 
 def test_a_querys_settings_are_its_options_by_what_works_for_it() -> None:
     answer = of_query("answer", QUERY, ChangeSettings())
-    assert answer.keys() == {"materialize", "weight", "max_rows", "max_seconds"}
+    assert answer.keys() == {"materialize", "weight", "max_rows", "max_seconds", "max_memory"}
     assert (answer["materialize"], answer["weight"]) == ("lazy", 3)
     changes = ChangeSettings("negative", eager_expiration=2_000_000)
     assert of_query("derivation", QUERY, changes) == {

@@ -139,3 +139,43 @@ def test_a_folded_delta_must_still_be_there(version, a):
     assert [d.path for d in resolved.drop_deltas] == ["relations/d"]
     with pytest.raises(StaleChange):
         resolve(next_version(version, resolved), drop_deltas=[delta])
+
+
+def test_a_file_of_several_segments_goes_with_the_last_of_them(version, a):
+    path = "segments/shared"
+    both = commit(
+        version,
+        add=[a.stream(4, "other")],
+        segments=[a.segment(1, path, rows=3), a.segment(4, path, rows=7)],
+    )
+    assert dict(both.shared_files) == {path: (2, 10)}
+    own = [next(s for s in both.segments(n) if s.path == path) for n in (1, 4)]
+    assert [both.bytes_of(segment) for segment in own] == [30, 70]
+    first = resolve(both, expired=[own[0].id])
+    assert first.unreferenced == ()
+    left = next_version(both, first)
+    assert dict(left.shared_files) == {}
+    assert left.bytes_of(own[1]) == 100
+    assert resolve(left, drop=[4]).unreferenced == (path,)
+    assert resolve(both, replaced=[s.id for s in own]).unreferenced == (path,)
+
+
+def test_a_file_stays_if_one_of_its_streams_was_dropped_meanwhile(version, a):
+    path = "segments/shared"
+    resolved = resolve(version, segments=[a.segment(1, path), a.segment(9, path)])
+    assert resolved.unreferenced == ()
+    assert dict(resolved.shared_files) == {}
+    assert resolve(version, segments=[a.segment(9, path)]).unreferenced == (path,)
+
+
+def test_a_segment_of_a_shared_file_may_go_over_to_another_stream(version, a):
+    path = "segments/shared"
+    both = commit(
+        version,
+        add=[a.stream(4, "other")],
+        segments=[a.segment(1, path), a.segment(1, path)],
+    )
+    own = [s for s in both.segments(1) if s.path == path]
+    moved = resolve(both, segments=[replace(own[0], stream_id=4)], replaced=[own[0].id])
+    assert moved.unreferenced == ()
+    assert dict(moved.shared_files) == {path: (2, 20)}

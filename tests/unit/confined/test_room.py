@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from millpond.confined.room import LARGE, Room
 from millpond.errors import MillpondError
-from millpond.service.room import LARGE, Room
 from millpond.testing.local_runtime import open_local
 from millpond.work import Work, begin_work, finish_work, limit_work
 

@@ -17,7 +17,6 @@ from millpond.work import current_work, wait_for
 
 #: From how many bytes on a piece of work needs room.
 LARGE = 1 << 20
-#: How many requests may wait; each holds one of the threads that serve all.
 _MOST_WAITING = 8
 
 
@@ -29,14 +28,23 @@ class Room:
             0, every large one runs alone.
         refusal: What the error says when too many wait.
         hint: What it says to do.
+        smallest: Work on fewer bytes needs no room.
+        most_waiting: How many requests may wait; each holds one of the threads that serve all.
     """
 
     def __init__(
-        self, memory: int, refusal: str, hint: str, *, most_waiting: int = _MOST_WAITING
+        self,
+        memory: int,
+        refusal: str,
+        hint: str,
+        *,
+        smallest: int = LARGE,
+        most_waiting: int = _MOST_WAITING,
     ) -> None:
         self._memory = memory
         self._refusal = refusal
         self._hint = hint
+        self._smallest = smallest
         self._most_waiting = most_waiting
         self._held = 0
         self._waiting: deque[object] = deque()
@@ -44,7 +52,15 @@ class Room:
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Hold room for work on so many bytes, when it is its turn.
+        """Hold room for work on so many bytes, when it is its turn; errors as of `enter`."""
+        self.enter(size)
+        try:
+            yield
+        finally:
+            self.leave(size)
+
+    def enter(self, size: int) -> None:
+        """Begin to hold room, when it is the turn of this piece of work.
 
         Small work runs at once. A thread that works for no request waits as long as it takes.
 
@@ -52,33 +68,42 @@ class Room:
             MillpondError: SERVE-715, it is for a request and many wait; POND-405, its request ends
                 before it is its turn.
         """
-        if size < LARGE:
-            yield
-            return
+        if size >= self._smallest:
+            with self._changed:
+                self._wait(size)
+                self._held += size
+
+    def enter_at_once(self, size: int) -> bool:
+        """Begin to hold room if there is room now and nobody waits for it; whether it does."""
+        if size < self._smallest:
+            return True
         with self._changed:
-            self._wait(size)
+            if self._waiting or not self._fits(size):
+                return False
             self._held += size
-        try:
-            yield
-        finally:
+        return True
+
+    def leave(self, size: int) -> None:
+        """Let go of room that is held."""
+        if size >= self._smallest:
             with self._changed:
                 self._held -= size
                 self._changed.notify_all()
 
+    def _fits(self, size: int) -> bool:
+        return not self._held or self._held + size <= self._memory
+
     def _wait(self, size: int) -> None:
+        if not self._waiting and self._fits(size):
+            return
         work = current_work()
         is_request = work is not None and work.is_request
         if is_request and len(self._waiting) >= self._most_waiting:
             raise MillpondError("SERVE-715", self._refusal, hint=self._hint)
         ticket = object()
         self._waiting.append(ticket)
-
-        def has_room() -> bool:
-            is_first = self._waiting[0] is ticket
-            return is_first and (not self._held or self._held + size <= self._memory)
-
         try:
-            wait_for(self._changed, has_room)
+            wait_for(self._changed, lambda: self._waiting[0] is ticket and self._fits(size))
         finally:
             self._waiting.remove(ticket)
             self._changed.notify_all()
