@@ -33,7 +33,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import make_directory, open_owner_only, tighten, write_owner_only
+from millpond.model.owner_only import make_directory, open_owner_only, tighten
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.aggregate_file import remove_orphans
@@ -41,6 +41,7 @@ from millpond.state.database.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.migrations import MIGRATIONS
+from millpond.state.migrations.write_format import write_format
 from millpond.state.outside_files import check_ordinary
 from millpond.state.scratch_folder import SCRATCH
 from millpond.state.set_aside import (
@@ -50,7 +51,7 @@ from millpond.state.set_aside import (
     set_aside,
 )
 
-FORMAT = "millpond store 2\n"
+FORMAT = "millpond store 3\n"
 _A_FORMAT = re.compile(r"millpond store \d+\n")
 
 #: The directories of files that epochs refer to.
@@ -342,10 +343,6 @@ def _migrate(directory: Path) -> None:
 def _prepare(directory: Path) -> None:
     """Make missing files and directories; FORMAT first, since it marks the directory as a store."""
     if not (directory / "FORMAT").exists():
-        temporary = directory / ".FORMAT.tmp"
-        write_owner_only(temporary, FORMAT.encode())
-        arrow_file.sync_file(temporary)
-        temporary.rename(directory / "FORMAT")
-        arrow_file.sync_directory(directory)
+        write_format(directory, FORMAT)
     for name in _DIRECTORIES:
         make_directory(directory / name)

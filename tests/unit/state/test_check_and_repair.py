@@ -102,7 +102,12 @@ def test_an_unfinished_record_is_no_damage(store, tail):
 
 
 @pytest.mark.parametrize(
-    ("format", "said"), [("millpond store 1\n", "an older"), ("millpond store 99\n", "another")]
+    ("format", "said"),
+    [
+        ("millpond store 1\n", "an older"),
+        ("millpond store 2\n", "an older"),
+        ("millpond store 99\n", "another"),
+    ],
 )
 def test_a_store_of_another_format_is_not_called_damaged(store, tmp_path, format, said):
     (store / "FORMAT").write_text(format)

@@ -17,7 +17,7 @@ from millpond.engine.joins.plan import JoinPlan
 from millpond.errors import MillpondError
 from millpond.state import fail_points
 from millpond.state.check_and_repair.check import check_store
-from millpond.state.store import Store
+from millpond.state.store import FORMAT, Store
 from millpond.testing.local_runtime import open_local
 
 SCHEMA = """
@@ -81,10 +81,16 @@ def assert_it_lives(store: Path) -> None:
             assert sorted(pond.query("q").invoke().rows()) == [(n,) for n in range(2, extra + 1)]
             assert len(pond.query("twice").invoke()) == extra
     assert check_store(store).is_whole
-    assert (store / "FORMAT").read_text() == "millpond store 2\n"
+    assert (store / "FORMAT").read_text() == FORMAT
 
 
 def test_a_store_of_format_1_is_brought_forward(store):
+    assert_it_lives(store)
+
+
+def test_a_store_of_format_2_gets_another_number(store):
+    Store.open(store).close()
+    (store / "FORMAT").write_text("millpond store 2\n")
     assert_it_lives(store)
 
 

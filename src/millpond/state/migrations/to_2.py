@@ -20,13 +20,13 @@ from typing import Any
 from millpond.engine.joins.keys import Axis
 from millpond.engine.joins.plan import JoinPlan, Link, Operand, Value
 from millpond.errors import MillpondError
-from millpond.model.owner_only import create_owner_only, make_directory, write_owner_only
-from millpond.state.arrow_file import sync_directory, sync_file
+from millpond.model.owner_only import create_owner_only, make_directory
 from millpond.state.database_tables import fold_row
 from millpond.state.fail_points import reach
 from millpond.state.journal.fold import DIRECTORY
 from millpond.state.journal.journal import begin_file
 from millpond.state.journal.snapshot import take_snapshot
+from millpond.state.migrations.write_format import write_format
 
 _CLASSES: dict[tuple[str, str], Any] = {
     ("millpond.engine.join_plan", "JoinPlan"): JoinPlan,
@@ -70,11 +70,7 @@ def migrate(store: Path) -> None:
     descriptor, _ = begin_file(store / DIRECTORY, incarnation, 1)
     os.close(descriptor)
     reach("migration.before_commit")
-    temporary = store / ".FORMAT.tmp"
-    write_owner_only(temporary, b"millpond store 2\n")
-    sync_file(temporary)
-    temporary.rename(store / "FORMAT")
-    sync_directory(store)
+    write_format(store, "millpond store 2\n")
     reach("migration.after_commit")
     for suffix in ("-wal", "-shm"):
         database.with_name(database.name + suffix).unlink(missing_ok=True)
