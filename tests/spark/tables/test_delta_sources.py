@@ -82,6 +82,10 @@ def test_a_table_by_partitions_and_a_run_to_its_end(bounded, tmp_path):
     create(bounded, path, columns="(at TIMESTAMP, K VARCHAR, v INTEGER)")
     found = bounded.ask("SELECT K, v FROM s").rows()
     assert sorted(found) == [("a/ b%", 1), ("a/ b%", 2), ("ä", 3)]
+    append(path, 4, k="b")
+    bounded.catch_up()
+    (stream,) = bounded.status()["streams"]
+    assert (stream["state"], stream["rows"]) == ("ended", 3)
 
 
 def test_large_files_are_dealt_out(pond, tmp_path, monkeypatch):
