@@ -46,6 +46,8 @@ def main() -> None:
     from millpond.runtime.spark.session import start_session
     from millpond.service.pond import Pond
 
+    # A program finds what lies beside it.
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
     with tempfile.TemporaryDirectory() as scratch:
         spark = start_session(Path(scratch), "local[2]", Path(scratch) / "spark.log")
         stores = (Path(scratch) / f"store-{n}" for n in range(1000))

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import make_directory
+from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 
 _NOTE = "millpond.json"
@@ -42,7 +42,7 @@ def note_once(folder: Path, name: str, find: Callable[[], Any]) -> Any:
     with translate_write_errors(folder):
         make_directory(folder)
         written = folder / f".{name}.tmp"
-        written.write_text(json.dumps(found))
+        write_owner_only(written, json.dumps(found).encode())
         sync_file(written)
         os.replace(written, file)
         sync_directory(folder)
@@ -79,7 +79,8 @@ class Checkpoint:
                     sync_directory((self.folder / name).parent)
             self._digests = {name: self._digests[name] for name in names}
             written = self.folder / f".{_NOTE}.tmp"
-            written.write_text(json.dumps({"batch": number, "files": self._digests}))
+            noted = {"batch": number, "files": self._digests}
+            write_owner_only(written, json.dumps(noted).encode())
             sync_file(written)
             os.replace(written, self.folder / _NOTE)
             sync_directory(self.folder)
