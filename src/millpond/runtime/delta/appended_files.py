@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from millpond.errors import MillpondError
 from millpond.runtime.delta.options import DeltaOptions
 from millpond.runtime.delta.table_log import AppendedFile, TableLog
 
@@ -20,7 +21,8 @@ def find_beginning(log: TableLog, options: DeltaOptions) -> dict[str, Any]:
     """Where a stream begins: its first place, and whether that is in a snapshot.
 
     Raises:
-        MillpondError: DATA-502, as `TableLog.look` and `TableLog.read`.
+        MillpondError: DATA-502, as `TableLog.look` and `TableLog.read`, and for a version that is
+            not even the next.
     """
     newest = log.look()
     if options.start == "earliest":
@@ -28,6 +30,13 @@ def find_beginning(log: TableLog, options: DeltaOptions) -> dict[str, Any]:
     if options.start == "latest":
         return {"place": _place(newest + 1, 0, log.mark(newest)), "snapshot": False}
     version = int(options.start)
+    if version > newest + 1:
+        raise MillpondError(
+            "DATA-502",
+            f'the source of "{options.stream}" cannot be read',
+            detail=f"It starts at version {version}, and the table has come to version {newest}.",
+            hint="start 'latest' begins with what is appended next.",
+        )
     if version <= newest:
         log.read(version)
     return {"place": _place(version, 0, None), "snapshot": False}

@@ -52,7 +52,6 @@ def read_all(files: AppendedFiles, most: int, place: dict[str, Any] | None = Non
         (0, [1, 2, 3, 4]),
         (1, [2, 3, 4]),
         (3, [4]),
-        (4, []),
     ],
 )
 def test_where_a_stream_begins(
@@ -63,6 +62,12 @@ def test_where_a_stream_begins(
     files = begin(log, path, start)
     append(4)
     assert read_all(files, 1_000) == found
+
+
+def test_a_version_far_off_is_no_beginning(path: Path, append: Append, log: TableLog) -> None:
+    append(1)
+    with pytest.raises(MillpondError, match=r"starts at version 2, .* has come to version 0"):
+        begin(log, path, 2)
 
 
 def test_a_snapshot_has_what_is_there_and_what_follows_is_appended(
