@@ -9,6 +9,7 @@ the table is.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -75,6 +76,8 @@ class DeltaSender(CursorSender):
         self._stop_if_interrupted()
         self._connection = _Table(self._open())
         self._held = self._read_held(identity)
+        if self._held.number:
+            os.sync()  # whoever committed it may have been killed before it was synced
         return self._held
 
     def _open(self) -> Any:
@@ -121,6 +124,7 @@ class DeltaSender(CursorSender):
             held = self._read_held(identity)
             if held != self._held:
                 if held == settled:
+                    os.sync()
                     break  # it was committed after all
                 raise DeliveryError("another Millpond has taken this sink over", is_final=True)
             table = self._connection.table

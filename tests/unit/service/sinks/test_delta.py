@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -269,7 +270,29 @@ def test_a_twin_of_the_same_delivery_counts_as_its_own(tmp_path, monkeypatch):
         write(*given, **named)
 
     monkeypatch.setattr(deltalake, "write_deltalake", twice)
+    synced = count_syncs(monkeypatch)
     ours.send(delivery(2))
+    assert values(path) == [1, 2]
+    assert synced
+
+
+def count_syncs(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    synced: list[None] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append(None))
+    return synced
+
+
+def test_what_was_committed_and_not_synced_is_synced_by_who_takes_over(tmp_path, monkeypatch):
+    path = tmp_path / "t"
+    ours = sender(path)
+    ours.send(delivery(1))
+    with monkeypatch.context() as patched:
+        patched.setattr(delta, "sync_version", dying(delta.sync_version, before=True))
+        with pytest.raises(Died):
+            ours.send(delivery(2))
+    synced = count_syncs(monkeypatch)
+    sender(path, 1).send(delivery(2))
+    assert synced
     assert values(path) == [1, 2]
 
 
