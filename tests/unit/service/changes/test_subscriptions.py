@@ -439,7 +439,7 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
 def test_a_full_disk_delays_changes_and_loses_none(
     pond: Pond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millpond.runtime import advance_task
+    from millpond.runtime import log_files
 
     handle = pond.register("SELECT v FROM s", "q")
     pond.execute("CREATE STREAM t AS SELECT v FROM s WHERE v > 1")
@@ -450,7 +450,7 @@ def test_a_full_disk_delays_changes_and_loses_none(
         raise MillpondError("STORE-603", "the file cannot be written")
 
     with monkeypatch.context() as context:
-        context.setattr(advance_task, "write_together", full)
+        context.setattr(log_files, "write_together", full)
         with pytest.raises(MillpondError, match="STORE-603"):
             push(pond, (3, "a", 3), (4, "a", 4))
         with pytest.raises(MillpondError, match="STORE-603"):
