@@ -9,13 +9,22 @@ that lost its connection sends the last cursor by itself (`Last-Event-ID`).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from millpond.api import decode, encode
+from millpond.api.json_pieces import cut_into_pieces, is_large, write_objects
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.results import Changes
+
+#: The columns of changes before those of their rows: number, instant and sign.
+_FACTS = 3
 
 EVENTS = "text/event-stream"
 
@@ -31,19 +40,33 @@ def encode_page(changes: Changes, form: str) -> bytes:
     if form == encode.ARROW:
         return _arrow(changes)
     if form == encode.JSON:
-        return json_values.dumps(encode.changes_json(changes))
+        return encode.changes_json(changes)
     return b"".join(encode_piece(changes, form))
 
 
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
-    objects = json_values.change_objects(changes)
+    objects = change_objects(changes)
     if form == encode.NDJSON:
         return [json_values.dumps(body) + b"\n" for body in objects]
     return [
         b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), json_values.dumps(body))
         for body in objects
     ]
+
+
+def change_objects(changes: Changes) -> Iterator[dict[str, Any]]:
+    """The changes as JSON values, one object each; the row of a wide one is encoded already."""
+    for part in cut_into_pieces(changes.table):
+        piece = replace(changes, table=part)
+        if is_large(part):
+            facts, row = range(_FACTS), range(_FACTS, part.num_columns)
+            (body,) = json_values.change_objects(replace(piece, table=part.select(facts)))
+            encoded = BytesIO()
+            write_objects(part.select(row), encoded.write)
+            yield {**body, "row": orjson.Fragment(encoded.getvalue()[:-1])}
+        else:
+            yield from json_values.change_objects(piece)
 
 
 def encode_failure(error: MillpondError, form: str) -> bytes:
