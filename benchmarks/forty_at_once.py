@@ -80,7 +80,8 @@ def held(pid: int) -> int:
 @contextmanager
 def served(store: Path, spark: bool) -> Iterator[tuple[str, int]]:
     """Serve a store by a process of its own; gives its URL and the process's id."""
-    program = ["-m", "millpond.cli", "serve", "--store", str(store), "--port", "0"]
+    millpond = str(Path(sys.executable).with_name("millpond"))
+    program = [millpond, "serve", "--store", str(store), "--port", "0"]
     if not spark:
         local = Path(__file__).parents[1] / "tests" / "faults" / "serve_local.py"
         program = [str(local), str(store), "0"]
