@@ -63,7 +63,7 @@ class OpenSegment:
 
     @cached_property
     def _batch(self) -> pa.RecordBatch | None:
-        """The rows as one batch, from which few rows are taken faster; None: they are in several."""
+        """The rows as one batch, of which few are taken faster; None: they are in several."""
         batches = self.table.to_batches()
         return batches[0] if len(batches) == 1 else None
 
