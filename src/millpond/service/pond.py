@@ -34,6 +34,7 @@ from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import given_rows, row_formats
 from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
+from millpond.service.observe.entity_stream import EntityStream
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
@@ -76,7 +77,10 @@ class Pond:
         self._on_close = on_close
         ceilings = settings.get("ceilings")
         self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
+        self._observer = EntityStream(self._components, self._entities)
+        self._components.inputs.look_at_entities = self._observer.look
         self._components.start()
+        self._observer.start()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -473,6 +477,7 @@ class Pond:
         if self._components.closed:
             return
         try:
+            self._observer.stop()
             self._components.stop()
         finally:
             if self._on_close is not None:
