@@ -6,7 +6,7 @@ and of all it started is looked at (RssAnon), and every 0.1 seconds another clie
 Wanted: less than 1 GB above idle, and others are answered within a second. A request may take a
 minute, so that each form ends.
 
-    python benchmarks/forty_at_once.py [--spark] [--form NAME] [--clients 40]
+    python benchmarks/attacks/forty_at_once.py [--spark] [--form NAME] [--clients 40]
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import multiprocessing
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import httpx
-
-from _harness import percentile, show
 
 ROWS = 4_000
 _PAIRS = "FROM a [RANGE 1 HOUR], b [RANGE 1 HOUR] WHERE a.n < b.n AND b.n < 3000"
@@ -83,7 +82,7 @@ def served(store: Path, spark: bool) -> Iterator[tuple[str, int]]:
     millpond = str(Path(sys.executable).with_name("millpond"))
     program = [millpond, "serve", "--store", str(store), "--port", "0"]
     if not spark:
-        local = Path(__file__).parents[1] / "tests" / "faults" / "serve_local.py"
+        local = Path(__file__).parents[2] / "tests" / "faults" / "serve_local.py"
         program = [str(local), str(store), "0"]
     with (store.parent / "server.log").open("w") as log:
         process = subprocess.Popen(
@@ -187,7 +186,7 @@ def attack(url: str, pid: int, sql: str, clients: int) -> list[object]:
         (most - idle) >> 20,
         ", ".join(f"{number} {name}" for name, number in outcomes.most_common()),
         took,
-        percentile(waits, 0.5) if waits else None,
+        statistics.median(waits) if waits else None,
         max(waits, default=None),
     ]
 
@@ -200,7 +199,7 @@ def main() -> None:
     parser.add_argument("--together", action="store_true", help="one server for all forms")
     given = parser.parse_args()
     chosen = {name: sql for name, sql in FORMS.items() if (given.form or "") in name}
-    rows: list[list[object]] = []
+    print("query | idle, MB | above, MB | outcomes | s | others' median | most | load")
 
     def try_forms(forms: dict[str, str]) -> None:
         with (
@@ -211,19 +210,13 @@ def main() -> None:
             run(url, "CREATE STREAM quiet (n BIGINT)").raise_for_status()
             for name, sql in forms.items():
                 load = os.getloadavg()[0]
-                rows.append([name, *attack(url, pid, sql, given.clients), load])
-                print(*rows[-1], sep=" | ", flush=True)
+                print(name, *attack(url, pid, sql, given.clients), load, sep=" | ", flush=True)
 
     if given.together or given.spark:
         try_forms(chosen)
     else:
         for name, sql in chosen.items():
             try_forms({name: sql})
-    show(
-        "Forty large queries at once" + (", on Spark" if given.spark else ""),
-        ["query", "idle, MB", "above, MB", "outcomes", "s", "others' p50", "most", "load"],
-        rows,
-    )
 
 
 if __name__ == "__main__":
