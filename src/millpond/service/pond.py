@@ -37,6 +37,7 @@ from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.status import describe_status
+from millpond.service.plans.plans import Plans
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
@@ -321,6 +322,12 @@ class Pond:
         """Draw what all queries share as a graph; the part that serves a query is lit."""
         chosen = None if query is None else self.query(query).definition
         return self._explainer.draw_shared(chosen)
+
+    @property
+    def plans(self) -> Plans:
+        """The plans by which changes are computed, as documents: exported, adopted, taken back."""
+        self._components.check_open()
+        return Plans(self._components)
 
     # -- rows ----------------------------------------------------------------------------------
 
