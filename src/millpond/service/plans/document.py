@@ -139,14 +139,14 @@ def read_edits(
 
 
 def _describe(node: Node, readers: Iterable[str]) -> dict[str, Any]:
-    synopses = list_synopses(node)
     return {
         "name": node.name,
         "detail": node.detail,
         "pattern": node.pattern.name,
         "state": node.state,
+        **dict.fromkeys(FIELDS),
         **describe_choices(node),
-        **({"synopses": synopses} if synopses else {}),
+        "synopses": list_synopses(node),
         "inputs": [name_operator(below.name, below.key) for below in node.inputs],
         "queries": list(readers),
     }

@@ -220,14 +220,14 @@ class Plans:
             planned[plan.name] = self._replan(version, plan, choices, others)
         difference = {
             "settings": [
-                {"name": name, "from": read_settings(version.settings)[name], "to": value}
+                {"name": name, "before": read_settings(version.settings)[name], "after": value}
                 for name, value in settings.items()
             ],
             "strategies": [
                 {
                     "query": name,
-                    "from": running.find(name).plan.strategy,
-                    "to": planned[name].strategy,
+                    "before": running.find(name).plan.strategy,
+                    "after": planned[name].strategy,
                 }
                 for name in others
             ],
@@ -235,8 +235,8 @@ class Plans:
                 {
                     "id": id,
                     "field": field,
-                    "from": describe_choices(running.operators[id])[field],
-                    "to": value,
+                    "before": describe_choices(running.operators[id])[field],
+                    "after": value,
                 }
                 for id, fields in edits.operators.items()
                 for field, value in fields.items()
@@ -307,7 +307,7 @@ class Plans:
             "goes": [id for id in before if id not in now_there],
             "comes": [id for id in now_there if id not in before],
             "stays": len(before.keys() & now_there.keys()),
-            "cost": {"from": alone.cost, "to": after.cost},
+            "cost": {"before": alone.cost, "after": after.cost},
             "plan": after.explained,
         }
 

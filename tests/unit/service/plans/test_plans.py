@@ -61,7 +61,7 @@ def edit(document: dict[str, Any]) -> dict[str, Any]:
     """Edit all that can be edited, each once."""
     document = json.loads(json.dumps(document))
     operators = document["operators"]
-    join = next(o for o in operators.values() if "order" in o)
+    join = next(o for o in operators.values() if o["order"])
     assert join["order"] == ["a", "b", "c"]
     join["order"] = ["c", "b", "a"]
     form = operators[find(document, "distinct", "kinds")]
@@ -80,22 +80,22 @@ def test_an_edited_plan_is_adopted_and_taken_back_and_no_change_is_another(
         for some in ((1, 2), (3, 4)):
             push(pond, *some)
             push(other, *some)
-        first = pond.plans.export()
+        first = pond.export_plan()
         edited = edit(first)
-        difference = pond.plans.compare(edited)
-        assert pond.plans.export() == first, "to compare changes nothing"
+        difference = pond.compare_plan(edited)
+        assert pond.export_plan() == first, "to compare changes nothing"
         assert {one["field"] for one in difference["operators"]} == {"order", "synopsis", "shared"}
         assert difference["settings"] == [
-            {"name": "scheduler", "from": first["settings"]["scheduler"], "to": "greedy"}
+            {"name": "scheduler", "before": first["settings"]["scheduler"], "after": "greedy"}
         ]
-        assert [one["to"] for one in difference["strategies"]] == ["negative"]
-        done = pond.plans.adopt(edited, by="ann")
+        assert [one["after"] for one in difference["strategies"]] == ["negative"]
+        done = pond.adopt_plan(edited, by="ann")
         assert done["number"] == 1
         for some in ((5, 6), (7, 8)):
             push(pond, *some)
             push(other, *some)
             assert fetch(pond) == fetch(other)
-        second = pond.plans.export()
+        second = pond.export_plan()
         for one in difference["plans"]:
             assert set(one["comes"]) <= set(second["operators"])
             gone = set(one["goes"]) & set(second["operators"])
@@ -111,35 +111,35 @@ def test_an_edited_plan_is_adopted_and_taken_back_and_no_change_is_another(
             push(again, *range(9, 30))
             push(other, *range(9, 30))
             assert fetch(again) == fetch(other)
-            third = again.plans.export()
+            third = again.export_plan()
             assert third == second
-            (past,) = again.plans.list_adopted()
+            (past,) = again.adopted_plans()
             assert past["by"] == "ann"
             assert "scheduler" in past["changed"]
-            assert again.plans.take_back() == past
-            assert again.plans.list_adopted() == []
+            assert again.undo_plan() == past
+            assert again.adopted_plans() == []
             push(again, 31, 45)
             push(other, 31, 45)
             assert fetch(again) == fetch(other)
-            back = again.plans.export()
+            back = again.export_plan()
             assert back["settings"] == first["settings"]
             assert back["queries"]["more"]["strategy"] == "aware"
             assert ["c", "b", "a"] not in [o.get("order") for o in back["operators"].values()]
             with pytest.raises(MillpondError, match="CQL-201"):
-                again.plans.take_back()
+                again.undo_plan()
 
 
 def test_a_later_query_is_planned_around_what_was_adopted(pond: Pond) -> None:
-    document = pond.plans.export(["kinds"])
+    document = pond.export_plan(["kinds"])
     synopses = document["operators"][find(document, "distinct", "kinds")]["synopses"]
     assert len(synopses) == 3
     for number, synopsis in enumerate(synopses):
-        id = find(pond.plans.export(["kinds"]), "distinct", "kinds")
-        pond.plans.choose_of(id, {"synopsis": synopsis})
+        id = find(pond.export_plan(["kinds"]), "distinct", "kinds")
+        pond.adopt_plan({"form": 1, "operators": {id: {"synopsis": synopsis}}})
         name = f"later_{number}"
         pond.execute(f"CREATE QUERY {name} AS SELECT k, k AS l FROM ({QUERIES['kinds']}) x")
         pond.query(name).fetch()
-        operators = pond.plans.export(["kinds", name])["operators"].values()
+        operators = pond.export_plan(["kinds", name])["operators"].values()
         (own,) = [o for o in operators if o["name"] == "distinct"]
         assert own["synopsis"] == synopsis
         assert {"kinds", name} <= set(own["queries"])
@@ -148,11 +148,11 @@ def test_a_later_query_is_planned_around_what_was_adopted(pond: Pond) -> None:
 def test_an_operators_entity_is_set_by_the_same_choices(pond: Pond) -> None:
     push(pond, 1, 2)
     before = fetch(pond)
-    document = pond.plans.export(["three"])
-    id = next(i for i, o in document["operators"].items() if "order" in o)
+    document = pond.export_plan(["three"])
+    id = next(i for i, o in document["operators"].items() if o["order"])
     assert pond.entities.one(id).settings["order"] == ["a", "b", "c"]
     pond.entities.set(id, {"order": ["b", "c", "a"]})
-    (adopted,) = pond.plans.list_adopted()
+    (adopted,) = pond.adopted_plans()
     assert adopted["changed"] == [f"order of {id}"]
     push(pond, 3)
     assert fetch(pond)["three"][: len(before["three"])] == before["three"]
@@ -175,16 +175,16 @@ WRONG = {
 
 @pytest.mark.parametrize(("document", "code"), WRONG.values(), ids=WRONG)
 def test_what_is_no_plan_is_refused(pond: Pond, document: dict[str, Any], code: str) -> None:
-    for call in (pond.plans.compare, pond.plans.adopt):
+    for call in (pond.compare_plan, pond.adopt_plan):
         with pytest.raises(MillpondError) as caught:
             call(document)
         assert caught.value.code == code
-    assert pond.plans.list_adopted() == []
+    assert pond.adopted_plans() == []
 
 
 def test_what_an_operator_cannot_be_is_refused(pond: Pond) -> None:
-    document = pond.plans.export()
-    join = next(i for i, o in document["operators"].items() if "order" in o)
+    document = pond.export_plan()
+    join = next(i for i, o in document["operators"].items() if o["order"])
     distinct = find(document, "distinct", "kinds")
     expire = next(i for i, o in document["operators"].items() if o["name"] == "expire")
     source = next(i for i, o in document["operators"].items() if not o["inputs"])
@@ -201,11 +201,11 @@ def test_what_an_operator_cannot_be_is_refused(pond: Pond) -> None:
         (join, "rate", 1),
     ):
         with pytest.raises(MillpondError) as caught:
-            pond.plans.compare({"form": 1, "operators": {id: {field: value}}})
+            pond.compare_plan({"form": 1, "operators": {id: {field: value}}})
         assert caught.value.code == "CQL-214", (id, field)
     fixed = {"form": 1, "queries": {"kinds": {"strategy": "negative"}}}
-    pond.plans.adopt(fixed)
-    now = pond.plans.export(["kinds"])
+    pond.adopt_plan(fixed)
+    now = pond.export_plan(["kinds"])
     id = find(now, "distinct", "kinds")
     with pytest.raises(MillpondError, match="CQL-214"):
-        pond.plans.compare({"form": 1, "operators": {id: {"synopsis": "delta star"}}})
+        pond.compare_plan({"form": 1, "operators": {id: {"synopsis": "delta star"}}})
