@@ -19,9 +19,10 @@ _MOST_HOPS = 1000
 #: The column that numbers the windows of a row, inside HOP's query.
 _HOP = "window$hop"
 _HOPS = "window$hops"
+#: How TUMBLE and HOP are written in FROM.
+_TUMBLE_FORM = "TUMBLE(stream, column, INTERVAL 1 MINUTE)"
+_HOP_FORM = "HOP(stream, column, INTERVAL 1 MINUTE, INTERVAL 5 MINUTES)"
 #: Windows of other systems that depend on other rows, or have no end.
-_TUMBLE = "TUMBLE(stream, column, INTERVAL 1 MINUTE)"
-_HOP = "HOP(stream, column, INTERVAL 1 MINUTE, INTERVAL 5 MINUTES)"
 _OTHERS = ("SESSION", "CUMULATE", "TUMBLING", "HOPPING", "SLIDING")
 
 
@@ -54,7 +55,7 @@ class WindowingParser(ValuesParser):
         self._advance(2)
         self._argument_name("DATA")
         item = self._windowed_item()
-        hint = f"Write {_HOP if hops else _TUMBLE}."
+        hint = f"Write {_HOP_FORM if hops else _TUMBLE_FORM}."
         self.expect_symbol(TokenType.COMMA, ",", hint)
         self._argument_name("TIMECOL")
         time = self._descriptor()
