@@ -47,7 +47,8 @@ FORMS = {
     "list of texts": f"SELECT a.k, list(a.t) AS l {_PAIRS} GROUP BY a.k",
     "list of texts, all": f"SELECT list(a.t || b.t) AS l {_PAIRS}",
     "list of whole numbers": f"SELECT a.k, list(a.n * b.n) AS l {_PAIRS} GROUP BY a.k",
-    "list of structs": f"SELECT a.k, list({{'x': a.t, 'y': b.n}}) AS l {_PAIRS} GROUP BY a.k",
+    "list of structs": "SELECT a.k, list(struct_pack(x := a.t, y := b.n)) AS l "
+    f"{_PAIRS} GROUP BY a.k",
     "array_agg, ordered": f"SELECT a.k, array_agg(a.t ORDER BY b.n) AS l {_PAIRS} GROUP BY a.k",
     "string_agg": f"SELECT a.k, string_agg(a.t, ',') AS l {_PAIRS} GROUP BY a.k",
     "json_group_array": f"SELECT a.k, json_group_array(a.t) AS l {_PAIRS} GROUP BY a.k",
