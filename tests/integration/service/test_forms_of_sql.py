@@ -7,7 +7,7 @@ instant, have to be its answer there. What is refused is listed too, with its co
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +176,9 @@ REFUSED = {
     ),
 }
 
+#: The last second that has happened when each form is registered once more. It is not final then,
+#: so its changes are delivered, and those of the seconds before it are not.
+_LATE = 3
 #: After all elements.
 _LATER = "TIMESTAMP '1970-01-01 00:01:00'"
 
@@ -194,6 +197,9 @@ def tell(opened: Pond | OraclePond) -> None:
             opened.execute(f"INSERT INTO p VALUES ({at(second)}, '{k}', {price})")
         if second == 4:
             opened.execute(f"INSERT INTO n VALUES ('b', 20) AT {at(5)}")
+        if second == _LATE and isinstance(opened, Pond):
+            for number, (query, _, _) in enumerate(FORMS.values()):
+                opened.execute(f"CREATE QUERY late{number} AS {query}")
     for stream in "sp":
         opened.execute(f"HEARTBEAT {stream} AT {_LATER}")
     opened.catch_up()
@@ -236,6 +242,17 @@ def answer(pond: Pond | OraclePond, name: str, second: int) -> Counter[tuple[str
     return Counter(map(tuple, cells.show_rows(result.answer.rows())))
 
 
+def fold(
+    changes: list[tuple[Any, ...]], second: int, before: Mapping[tuple[str, ...], int] | None = None
+) -> Counter[tuple[str, ...]]:
+    """Add the changes up to a second to the answer before them."""
+    folded = Counter(before)
+    for _, when, sign, *row in changes:
+        if when <= parse_instant(f"1970-01-01 00:00:{second:02}"):
+            folded[tuple(cells.show_rows([tuple(row)])[0])] += 1 if sign == "+" else -1
+    return +folded
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_form_is_answered_and_its_changes_are_the_answer(pond: Pond, form: str) -> None:
     name = f"q{list(FORMS).index(form)}"
@@ -245,11 +262,20 @@ def test_the_form_is_answered_and_its_changes_are_the_answer(pond: Pond, form: s
     changes = fetched.changes.rows()
     assert changes, "an answer that never changed cannot show that changes are right"
     for instant in range(9):
-        folded: Counter[tuple[str, ...]] = Counter()
-        for _, when, sign, *row in changes:
-            if when <= parse_instant(f"1970-01-01 00:00:{instant:02}"):
-                folded[tuple(cells.show_rows([tuple(row)])[0])] += 1 if sign == "+" else -1
-        assert +folded == answer(pond, name, instant), f"at second {instant}"
+        assert fold(changes, instant) == answer(pond, name, instant), f"at second {instant}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_changes_from_a_registration_on_add_up_from_the_answer_before_it(
+    pond: Pond, form: str
+) -> None:
+    name = f"late{list(FORMS).index(form)}"
+    (fetched,) = pond.execute(f"FETCH {name}")
+    assert fetched.changes is not None
+    changes = fetched.changes.rows()
+    assert all(when >= parse_instant(f"1970-01-01 00:00:{_LATE:02}") for _, when, *_ in changes)
+    for instant in range(_LATE, 9):
+        assert fold(changes, instant, answer(pond, name, _LATE - 1)) == answer(pond, name, instant)
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if "SAMPLE" not in f])  # it samples nothing
