@@ -40,6 +40,7 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
+from millpond.service.definitions.redefinition import Redefinitions
 from millpond.service.definitions.replicas import Replicas
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
@@ -132,6 +133,7 @@ class Components:
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
+        redefinitions: Gives queries other definitions.
         alterations: Alters streams.
         sources: What streams are read from.
         inputs: Waits for what answers wait for.
@@ -287,6 +289,16 @@ class Components:
             self.maintenance,
             self.invoker.summaries,
             self.clock,
+        )
+        self.redefinitions = Redefinitions(
+            store,
+            self.log,
+            self.registrar,
+            self.derivations,
+            self.advancer,
+            self.invoker,
+            self.relations_state,
+            self.floors,
         )
         self.alterations = StreamAlterations(
             self.log, self.intake, self.sequencer, self.inner_streams, self.clock

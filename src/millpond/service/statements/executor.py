@@ -274,7 +274,7 @@ class Executor:
             found = self._look_up("query", statement.name)
             if found is not None and is_stated_so(statement, found):
                 return report("create query", found.name, "is there already")
-            replaced = registrar.replace(request)
+            replaced = self._components.redefinitions.replace(request)
             self._components.inner_streams.drop_unread()
         definition = replaced or registrar.register([request])[0]
         bound = self._components.registrar.bind_registered(definition.text)
