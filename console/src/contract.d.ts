@@ -794,6 +794,7 @@ export interface components {
             loss: components["schemas"]["Loss"][];
             newest: number;
             query: string;
+            redefined: string | null;
             rows: unknown[][];
             statement: string;
             types: string[];

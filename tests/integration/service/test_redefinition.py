@@ -88,9 +88,7 @@ def pond(pond: Pond) -> Pond:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 25))]
 )
-def test_the_changes_add_up_to_every_definition(
-    pond: Pond, open_pond: OpenPond, seed: int
-) -> None:
+def test_the_changes_add_up_to_every_definition(pond: Pond, open_pond: OpenPond, seed: int) -> None:
     follower, late, at = Follower(), Follower(), 4
     texts = dict(random.Random(seed).sample(list(TEXTS.items()), len(TEXTS))) if seed else TEXTS
     for what, text in texts.items():

@@ -8,7 +8,7 @@ thousands of queries. Numbers are hexadecimal, and instants count from before th
 
 Once the clock of a stream was set back, what a cursor says of the queries that read it names how
 often that was done (`3_5-1~40-4a2f`), and a cursor of before is refused. A query that was redefined
-and reads other streams since is a group by itself, under its log (`3+41~41-4a2f`).
+and reads other streams since is a group by itself, under its log (`3l41~41-4a2f`).
 
 A log whose id is beyond the last run belongs to a query that came after the cursor.
 """
@@ -45,7 +45,7 @@ class Streams(NamedTuple):
     @property
     def text(self) -> str:
         """The streams as a cursor has them."""
-        log, resets = f"+{self.log}" * bool(self.log), f"-{self.resets}" * bool(self.resets)
+        log, resets = f"l{self.log}" * bool(self.log), f"-{self.resets}" * bool(self.resets)
         return ("_".join(map(str, self.ids)) or "0") + log + resets
 
 
@@ -53,7 +53,7 @@ class Streams(NamedTuple):
 BEGIN_AGAIN = "Begin again with snapshot=true: the answers, and the changes after them."
 
 _RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
-_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:\+\d{{1,18}})?(?:-\d{{1,9}})?(?:~{_RUN})+"
+_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:l\d{{1,18}})?(?:-\d{{1,9}})?(?:~{_RUN})+"
 _CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
 
 
@@ -147,7 +147,7 @@ def parse_feed_cursor(
 
 def _parse_streams(text: str) -> Streams:
     rest, _, resets = text.partition("-")
-    ids, _, log = rest.partition("+")
+    ids, _, log = rest.partition("l")
     read = () if ids == "0" else tuple(map(int, ids.split("_")))
     return Streams(read, int(resets or 0), int(log or 0))
 
