@@ -933,6 +933,7 @@ export interface components {
             cql: string;
             id: number;
             name: string;
+            notes: string[];
             options: {
                 [key: string]: unknown;
             };

@@ -298,10 +298,14 @@ class QueryDefinition(Shape):
 
 
 class Query(QueryDefinition):
-    """A standing query with its columns; `changes` is null while nobody follows it."""
+    """A standing query with its columns; `changes` is null while nobody follows it.
+
+    `notes` say what is allowed, and probably not meant: that its last changes wait, for example.
+    """
 
     columns: list[Column]
     changes: ChangesProgress | None
+    notes: list[str]
 
 
 class ListedQuery(QueryDefinition):

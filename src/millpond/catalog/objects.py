@@ -47,7 +47,7 @@ class SourceDef:
 
 
 @dataclass(frozen=True)
-class Mark:
+class DefinitionMark:
     """Where in a query's changes another definition of the query begins.
 
     From the mark on, the changes add up to the new definition's answer. The first of them are the
@@ -91,7 +91,7 @@ class Derived:
     shared_log: int | None = None
     apart_from: int | None = None
     is_shared: bool = False
-    marks: tuple[Mark, ...] = ()
+    marks: tuple[DefinitionMark, ...] = ()
     known_by: tuple[int, ...] | None = None
 
 

@@ -26,6 +26,8 @@ from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.time import END, now
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.explain.notes import find_notes
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -535,6 +537,14 @@ class Components:
             found = self.directory.find(self.log.version, selection)
             self.registrar.unregister_many(found)
         return len(found)
+
+    def find_notes(self, query: QueryDef, bound: BoundQuery | None) -> list[str]:
+        """What is probably not meant about a query; nothing of one that does not bind."""
+        if bound is None:
+            return []
+        version = self.log.version
+        follows = bool(query.options.get("follow")) or version.change_log(query.id) is not None
+        return find_notes(bound, version.find, follows)
 
     def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
         """Find the heartbeats of streams that readers of a version may rely on now."""

@@ -163,6 +163,7 @@ class Handle(Followable):
             "registered_at": time.format_instant(definition.registered_at),
             "columns": [] if bound is None else bound.output.to_json(),
             "changes": self._components.subscriptions.progress(definition),
+            "notes": self._components.find_notes(definition, bound),
         }
 
     def __repr__(self) -> str:

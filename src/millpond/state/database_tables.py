@@ -13,9 +13,9 @@ import xxhash
 
 from millpond.catalog.objects import (
     Definition,
+    DefinitionMark,
     Derived,
     FunctionDef,
-    Mark,
     QueryDef,
     RelationDef,
     SourceDef,
@@ -240,7 +240,7 @@ def _derived_json(derived: Derived) -> dict[str, Any]:
 
 def _read_derived(body: dict[str, Any]) -> Derived:
     """Read what `_derived_json` wrote."""
-    marks = tuple(Mark(**mark) for mark in body.get("marks", ()))
+    marks = tuple(DefinitionMark(**mark) for mark in body.get("marks", ()))
     known_by = tuple(body["known_by"]) if body.get("known_by") else None
     return Derived(**{**body, "marks": marks, "known_by": known_by})
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.catalog.objects import Derived, Mark, QueryDef, StreamDef
+from millpond.catalog.objects import DefinitionMark, Derived, QueryDef, StreamDef
 from millpond.engine.dataflow.net_changes import net_changes
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
@@ -220,7 +220,7 @@ class Redefinitions:
                 numbers.append(numbers[-1] + built.file.rows)
         is_other = before.columns != after.columns
         leaving = parts[0].num_rows if is_other and parts else 0
-        mark = Mark(clock.next_seq + leaving, numbers[-1], at, new.text)
+        mark = DefinitionMark(clock.next_seq + leaving, numbers[-1], at, new.text)
         return self._put(version, log, new, after, (mark,), upto, segments)
 
     def _put(
@@ -229,7 +229,7 @@ class Redefinitions:
         log: StreamDef,
         new: QueryDef,
         after: _Definition,
-        marks: tuple[Mark, ...],
+        marks: tuple[DefinitionMark, ...],
         position: int,
         segments: Sequence[SegmentRef],
     ) -> LogRevision:
