@@ -3,6 +3,8 @@ import { signal } from "@preact/signals";
 import type { components, paths } from "./contract";
 
 type Schemas = components["schemas"];
+export type AdoptedPlan = Schemas["AdoptedPlan"];
+export type PlanDifference = Schemas["PlanDifference"];
 export type Answer = Schemas["Answer"];
 export type CallerFacts = Schemas["CallerFacts"];
 export type Entity = Schemas["Entity"];

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from browser import Keys
 
@@ -104,6 +106,31 @@ def test_plan(page, pond: Pond) -> None:
     there.press("queries: late")
     there.sees("standing queries that read the same", "#chosen")
     assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")
+    assert there.complaints() == []
+
+
+def test_a_plan_is_edited_adopted_and_taken_back(page, pond: Pond) -> None:
+    pond.execute("CREATE QUERY kinds AS SELECT DISTINCT carrier FROM flights [RANGE 1 HOUR]")
+    pond.query("kinds").fetch()
+    there = page("#/plan?query=kinds")
+    there.press("Export the plan of kinds")
+    there.editor("#document")
+    document = pond.export_plan(["kinds"])
+    distinct = next(o for o in document["operators"].values() if o["synopsis"])
+    distinct["synopsis"] = next(s for s in distinct["synopses"] if s != distinct["synopsis"])
+    there.write("no plan", "#document")
+    there.press("Show the difference")
+    there.sees("cannot be read", ".error")
+    there.write(json.dumps(document), "#document")
+    there.press("Show the difference")
+    there.sees(distinct["synopsis"], "#difference")
+    assert pond.adopted_plans() == []
+    there.press("Adopt")
+    there.sees("Plan 1 is adopted", "#document-said")
+    assert [one["number"] for one in pond.adopted_plans()] == [1]
+    there.press("Take back")
+    there.sees("Plan 1 is taken back", "#document-said")
+    assert pond.adopted_plans() == []
     assert there.complaints() == []
 
 
