@@ -38,6 +38,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    sort?: "memory" | "files" | "seconds" | "changes";
+                    limit?: number;
+                    queries?: string;
+                    owner?: string;
+                    tag?: string;
+                    state?: "active" | "inactive" | "suspended";
+                    containing?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryCosts"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/entities": {
         parameters: {
             query?: never;
@@ -1214,6 +1256,27 @@ export interface components {
             reduced: string | null;
             registered_at: string;
             suspended: string | null;
+        };
+        QueryCost: {
+            changes: number;
+            exact: boolean;
+            files: number;
+            id: number;
+            memory: number;
+            name: string;
+            operators: number;
+            pattern: string;
+            rows: number;
+            seconds: number;
+            shared: number;
+            up_to: string;
+        };
+        QueryCosts: {
+            files: number;
+            memory: number;
+            queries: components["schemas"]["QueryCost"][];
+            seconds: number;
+            total: number;
         };
         QueryCount: {
             queries: number;

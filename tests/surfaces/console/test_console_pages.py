@@ -76,6 +76,7 @@ def test_queries_and_one_query(page, pond: Pond) -> None:
     pond.execute("HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:56:00'")
     there.sees("ZZ", "#changes")
     there.sees("ZZ", ".answer")
+    there.sees("of them shared", "#costs")
     # The answer as it was.
     there.open(there.run("return location.href.replace('live=1', 'at=2026-03-01T11:45:00')"))
     there.sees("as of 2026-03-01 11:45:00", ".foot")
@@ -92,6 +93,10 @@ def test_system(page, pond: Pond) -> None:
     there.sees("never", "[aria-label='Rows of rejects_flights']")
     there.find("[aria-label='Find an entity']").send_keys("inbox")
     there.sees("queue:inbox")
+    pond.execute(QUERY)
+    pond.query("late").fetch()
+    there.open(there.run("return location.href"))
+    there.sees("late", "#shares")
     assert there.complaints() == []
 
 
