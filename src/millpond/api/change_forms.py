@@ -3,7 +3,8 @@
 A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row",
 "exact"}` and, where `exact` is false, `loss`. Its row has the query's columns by name; `exact` and
 `loss` are those of the changes it was read with. The id of an event is its cursor, so a browser
-that lost its connection sends the last cursor by itself (`Last-Event-ID`).
+that lost its connection sends the last cursor by itself (`Last-Event-ID`). Before the first change
+of a query's new definition stands `{"redefined", "columns"}`, or an event `redefined`.
 """
 
 from __future__ import annotations
@@ -47,11 +48,16 @@ def encode_page(changes: Changes, form: str) -> bytes:
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
     objects = change_objects(changes)
+    before = [] if changes.redefined is None else [_describe_redefined(changes)]
     if form == encode.NDJSON:
-        return [json_values.dumps(body) + b"\n" for body in objects]
+        return [json_values.dumps(body) + b"\n" for body in (*before, *objects)]
     return [
-        b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), json_values.dumps(body))
-        for body in objects
+        *(b"event: redefined\ndata: %s\n\n" % json_values.dumps(body) for body in before),
+        *(
+            b"id: %s\nevent: change\ndata: %s\n\n"
+            % (body["cursor"].encode(), json_values.dumps(body))
+            for body in objects
+        ),
     ]
 
 
@@ -69,6 +75,15 @@ def change_objects(changes: Changes) -> Iterator[dict[str, Any]]:
             yield from json_values.change_objects(piece)
 
 
+def _describe_redefined(changes: Changes) -> dict[str, Any]:
+    """What stands before the first change of a query's new definition."""
+    columns = [f for f in changes.table.schema if f.name in changes.columns]
+    return {
+        "redefined": changes.redefined,
+        "columns": [{"name": f.name, "type": str(f.type)} for f in columns],
+    }
+
+
 def encode_failure(error: MillpondError, form: str) -> bytes:
     """Encode the error with which a stream of changes ends."""
     body = json_values.dumps(error.to_json())
@@ -81,6 +96,7 @@ def _arrow(changes: Changes) -> bytes:
         "cursor": changes.cursor,
         "newest": changes.newest,
         "as_of_us": changes.as_of,
+        "redefined": changes.redefined,
         **encode.promise_facts(changes),
     }
     metadata = {**(changes.table.schema.metadata or {}), CHANGES_KEY: json.dumps(facts)}
@@ -101,4 +117,5 @@ def from_arrow(data: bytes) -> Changes:
         facts["newest"],
         facts["as_of_us"],
         decode.losses(facts["loss"]),
+        facts["redefined"],
     )

@@ -312,6 +312,7 @@ def _write_changes(head: dict[str, Any], changes: Changes, write: Write) -> None
         **promise_facts(changes),
         "cursor": changes.cursor,
         "newest": changes.newest,
+        "redefined": changes.redefined,
     }
     _write_rows({**head, **facts}, json_values.format_instants(changes), write)
 
