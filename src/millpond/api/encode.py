@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
-from millpond.api.json_pieces import Write, write_objects, write_rows
+from millpond.api.json_pieces import Write, is_large, write_objects, write_rows
 from millpond.catalog.objects import (
     REDUCED,
     Definition,
@@ -124,8 +125,17 @@ def answer_json(answer: Answer) -> bytes:
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON values."""
-    return {**answer_facts(answer), **_table_json(answer.table)}
+    """An answer as JSON values; the rows of a large one are encoded already."""
+    if not is_large(answer.table):
+        return {**answer_facts(answer), **_table_json(answer.table)}
+
+    def write_all(write: Write) -> None:
+        write(b"[")
+        write_rows(answer.table, write)
+        write(b"]")
+
+    rows = orjson.Fragment(_written(write_all, answer.table.nbytes))
+    return {**answer_facts(answer), **_columns_json(answer.table), "rows": rows}
 
 
 def answer_ndjson(answer: Answer) -> bytes:
