@@ -323,6 +323,37 @@ class QueryPage(Shape):
     next: int | None
 
 
+class QueryCost(Shape):
+    """What a followed query costs: its share of the operators that compute its changes.
+
+    `memory` and `files` are bytes of state, `seconds` the time operators took since they were made.
+    `shared` of its `operators` are those of other queries, too.
+    """
+
+    id: int
+    name: str
+    pattern: str
+    exact: bool
+    memory: float
+    files: float
+    seconds: float
+    rows: int
+    operators: int
+    shared: int
+    changes: int
+    up_to: Instant
+
+
+class QueryCosts(Shape):
+    """What followed queries cost; `memory`, `files` and `seconds` are those of all together."""
+
+    queries: list[QueryCost]
+    total: int
+    memory: float
+    files: float
+    seconds: float
+
+
 class QueryCount(Shape):
     """How many queries a call was about."""
 
