@@ -6,7 +6,7 @@ queries drawn at random, one after the other, with a pause between. Rows are pus
 rate. The feeds are compared with a direct computation: as many changes of each tag, and the same
 sum of prices. Memory is that of the server's processes together, at each tenth of the time.
 
-    python benchmarks/many_clients.py [--queries 10000] [--clients 200] [--seconds 600]
+    python benchmarks/serving/many_clients.py [--queries 10000] [--clients 200] [--seconds 600]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import httpx
 import numpy as np
 import pyarrow as pa
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from _harness import console, percentile, show
 from feeds import ITEMS, Expected, make_elements, texts
 
