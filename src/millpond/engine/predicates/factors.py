@@ -165,9 +165,10 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
                 wide.append(parts)
                 continue
             ((attribute, values),) = parts.items()
-            values = sets.get(attribute, EVERYTHING).intersection(values)
-            if values.is_empty:
-                return NEVER
+            if attribute in sets:
+                values = sets[attribute].intersection(values)
+                if values.is_empty:
+                    return NEVER
             sets[attribute] = values
         pending, wide = [], _reduce(wide, sets)
         pending = [c for c in wide if len(c) < 2]
