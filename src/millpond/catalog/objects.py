@@ -174,8 +174,26 @@ SYSTEM_ACTIONS = StreamDef(
     ),
     retain_rows=100_000,
 )
+#: The control tables as a stream: at each look, an element for each entity. `rows` and `bytes` are
+#: what it holds, where it holds any; `figures` are all of its figures, as JSON.
+SYSTEM_ENTITIES = StreamDef(
+    -2,
+    "system$entities",
+    Schema(
+        (
+            Field("at", "TIMESTAMP"),
+            Field("id", "VARCHAR"),
+            Field("kind", "VARCHAR"),
+            Field("of", "VARCHAR"),
+            Field("rows", "BIGINT"),
+            Field("bytes", "BIGINT"),
+            Field("figures", "VARCHAR"),
+        )
+    ),
+    retain_rows=100_000,
+)
 #: The streams every pond has, by their ids, which no declared stream has.
-SYSTEM_STREAMS = {SYSTEM_ACTIONS.id: SYSTEM_ACTIONS}
+SYSTEM_STREAMS = {stream.id: stream for stream in (SYSTEM_ACTIONS, SYSTEM_ENTITIES)}
 SYSTEM = "system"
 
 

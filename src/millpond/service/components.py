@@ -53,6 +53,7 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.ingest.system_streams import SystemStreams
 from millpond.service.inputs import Inputs
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -177,7 +178,8 @@ class Components:
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
-        self.actions = Actions(store, self.log, self.floors, self.events)
+        self.system_streams = SystemStreams(store, self.log, self.floors, self.events)
+        self.actions = Actions(self.system_streams)
         self.door = Door(self._queue_memory, self.actions)
         wanted = Wanted(self.registrar)
         self.pressure = Pressure(self.door, self.log, self.actions)
