@@ -8,8 +8,8 @@ import numpy as np
 from numba import int64, njit, types, uint32, uint64
 
 from millpond.engine.matching.predicate_columns import BELOW, MORE, NULLS
+from millpond.engine.values.prefetch import prefetch, prefetch_row
 from millpond.model.compiled import I64, U32, U64, compiled
-from millpond.model.prefetch import prefetch, prefetch_row
 
 _I32 = types.Array(types.int32, 1, "C")
 _I32_2D = types.Array(types.int32, 2, "C")

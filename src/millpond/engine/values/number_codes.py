@@ -19,8 +19,8 @@ from millpond.engine.values.buckets import (
     shift_for,
     starts_of,
 )
+from millpond.engine.values.prefetch import prefetch
 from millpond.model.compiled import I32, I64, READ_F64, READ_I32, READ_I64, compiled
-from millpond.model.prefetch import prefetch
 
 Codes = npt.NDArray[np.int32]
 

@@ -19,8 +19,8 @@ from numba import int64, njit, types, uint64
 from numba.extending import intrinsic
 
 from millpond.engine.values.buckets import AHEAD, buckets_for, search, shift_for, starts_of
+from millpond.engine.values.prefetch import prefetch
 from millpond.model.compiled import I32, READ_I32, READ_U8, READ_U64, U64, compiled
-from millpond.model.prefetch import prefetch
 
 Codes = npt.NDArray[np.int32]
 
