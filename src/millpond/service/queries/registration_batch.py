@@ -67,18 +67,18 @@ class RegistrationBatch:
         """Add a query that is registered; `ready` to be invoked, if that is probable."""
         self._names.add(definition.name.lower())
         self.definitions.append(definition)
-        placed = self._place(version, definition, bound)
+        placed = self.place(version, definition, bound)
         if ready:
             self.prepared[definition.id] = prepare(definition, bound, *placed)
 
-    def place(self, version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:
-        """Give every leaf its factors, and a slot if the query is matched continuously."""
-        return prepare(definition, bound, *self._place(version, definition, bound))
-
-    def _place(
+    def place(
         self, version: Version, definition: QueryDef, bound: BoundQuery
     ) -> tuple[list[Factors | None], list[int | None], JoinPlan | None]:
-        """As `place`; return the factors and slots of the leaves, and the plan of the join."""
+        """Give every leaf its factors, and a slot if the query is matched continuously.
+
+        Returns:
+            The leaves' factors and slots, and the plan of the join: what `prepare` takes.
+        """
         matched = definition.active and definition.options.get("materialize") != "none"
         factors: list[Factors | None] = []
         slots: list[int | None] = []
