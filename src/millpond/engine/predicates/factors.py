@@ -176,10 +176,10 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
         pending, wide = [], _reduce(wide, sets)
         pending = [c for c in wide if len(c) < 2]
         wide = [c for c in wide if len(c) >= 2]
-    clauses = {_order(clause) for clause in wide}
+    ordered = {_order(clause) for clause in wide}
     return Factors(
         _order(sets),
-        tuple(sorted(clauses, key=repr)) if clauses else (),
+        tuple(sorted(ordered, key=repr)) if ordered else (),
         tuple(dict.fromkeys(others)),
     )
 
