@@ -60,6 +60,8 @@ class Derived:
             left it; None while the query's changes go there.
         is_shared: Whether this is a shared log: it has the changes of all queries that differ from
             `text` in their predicates alone.
+        periods: Of a change log whose query was reduced while it ran: from behind which instant on
+            its changes are of which reduction.
     """
 
     text: str
@@ -68,6 +70,13 @@ class Derived:
     shared_log: int | None = None
     apart_from: int | None = None
     is_shared: bool = False
+    periods: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def from_json(cls, body: dict[str, Any]) -> Derived:
+        """Read what `asdict` gave, as JSON has it."""
+        periods = tuple((after, text) for after, text in body.get("periods", ()))
+        return cls(**{**body, "periods": periods})
 
 
 @dataclass(frozen=True)

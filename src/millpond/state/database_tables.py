@@ -224,7 +224,7 @@ def definition_of(
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":
-        body["derived"] = Derived(**body["derived"]) if body.get("derived") else None
+        body["derived"] = Derived.from_json(body["derived"]) if body.get("derived") else None
         body["constraints"] = tuple(map(Constraint.from_json, body.get("constraints", ())))
         return StreamDef(id=id, **body)
     body["primary_key"] = tuple(body["primary_key"])
