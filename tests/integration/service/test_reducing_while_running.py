@@ -277,7 +277,7 @@ def test_state_that_outgrows_its_room_reduces_the_lightest_who_tolerate_it(tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(ONE_STEP, min_size=2, max_size=14), keys=st.text("0123", max_size=2))
 def test_changes_are_those_of_the_query_in_force_at_every_instant_of_any_history(
     tmp_path_factory: pytest.TempPathFactory,
