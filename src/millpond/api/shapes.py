@@ -370,6 +370,120 @@ class PlanGraph(Shape):
     edges: list[PlanEdge]
 
 
+class PlannedQuery(Shape):
+    """A query of a plan: its strategy, and the id of its last operator."""
+
+    strategy: str
+    operator: str
+
+
+class PlannedOperator(Shape):
+    """An operator of a plan, which the `queries` have that are named.
+
+    What can be edited is not null where there is a choice: its `synopsis`, one of `synopses`; the
+    `order` in which it joins; whether queries share it.
+    """
+
+    name: str
+    detail: str
+    pattern: str
+    state: str
+    synopsis: str | None
+    synopses: list[str]
+    order: list[str] | None
+    shared: bool | None
+    inputs: list[str]
+    queries: list[str]
+
+
+class PlanDocument(Shape):
+    """The plans of queries; `form` is the version of this form.
+
+    `adopted` is the number of the plan that was adopted last. `queries` are by name, `operators` by
+    the id of their control tables.
+    """
+
+    form: Literal[1]
+    adopted: int
+    settings: dict[str, Any]
+    queries: dict[str, PlannedQuery]
+    operators: dict[str, PlannedOperator]
+
+
+class ChangedSetting(Shape):
+    """A setting of the pond that is other."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class ChangedStrategy(Shape):
+    """A query whose strategy is other."""
+
+    query: str
+    before: str
+    after: str
+
+
+class ChangedOperator(Shape):
+    """A field of an operator that is other."""
+
+    id: str
+    field: str
+    before: Any
+    after: Any
+
+
+class Costs(Shape):
+    """The shares of one core that a plan is expected to take."""
+
+    before: float
+    after: float
+
+
+class ChangedPlan(Shape):
+    """A query whose operators are other: the ids that go and come, and how many stay."""
+
+    query: str
+    goes: list[str]
+    comes: list[str]
+    stays: int
+    cost: Costs
+    plan: str
+
+
+class PlanDifference(Shape):
+    """What a document makes other; `pinned` operators are chosen from then on."""
+
+    settings: list[ChangedSetting]
+    strategies: list[ChangedStrategy]
+    operators: list[ChangedOperator]
+    plans: list[ChangedPlan]
+    pinned: int
+
+
+class AdoptedDifference(PlanDifference):
+    """What the adopted plan of this number made other."""
+
+    number: int
+
+
+class AdoptedPlan(Shape):
+    """A plan that was adopted: when, by whom, and what it changed."""
+
+    number: int
+    at: str
+    by: str | None
+    changed: list[str]
+
+
+class AdoptedPlans(Shape):
+    """The adopted plans that can be taken back, the last one first."""
+
+    plans: list[AdoptedPlan]
+
+
 class QueryPlan(Plan):
     """The plan of a registered query."""
 

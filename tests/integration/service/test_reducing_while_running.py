@@ -24,7 +24,7 @@ from tests.unit.service.conftest import components_of
 from millpond.catalog.objects import QueryDef
 from millpond.catalog.tolerance import Reduction, parse_reduction
 from millpond.model.loss import Cause
-from millpond.model.time import LAST, parse_instant, to_datetime
+from millpond.model.time import BEGINNING, LAST, parse_instant, to_datetime
 from millpond.service.changes.reducing import Decision
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
@@ -114,7 +114,9 @@ def read_decisions(pond: Pond) -> list[tuple[int, Reduction]]:
             r'after (.*) the changes of "q" are reduced to (.*), before to .*', why
         )
         assert match is not None
-        found.append((parse_instant(match[1]), parse_reduction(match[2])))
+        is_first = match[1] == "beginning of time"
+        at = BEGINNING - 1 if is_first else parse_instant(match[1])
+        found.append((at, parse_reduction(match[2])))
     return found
 
 

@@ -302,37 +302,6 @@ def router(pond: ServedPond) -> APIRouter:
         handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
 
-    @routes.get(
-        "/v1/plan",
-        response_class=Response,
-        responses=describe_answer(shapes.Plan) | describe_errors(*BINDS),
-    )
-    def explain(
-        query: Annotated[
-            str | Absent, Query(description="A query's text, or a registered query's name.")
-        ] = None,
-        level: Level = Level.LOGICAL,
-    ) -> Response:
-        """Returns the plan of any query; without `query`, what all registered queries share."""
-        if query is None:
-            return _json({"level": Level.SHARED, "plan": pond.shared_plan()})
-        return _json({"level": level, "plan": pond.explain(query, level)})
-
-    @routes.get(
-        "/v1/plan/graph",
-        response_class=Response,
-        responses=describe_answer(shapes.PlanGraph) | describe_errors(404),
-    )
-    def plan_graph(
-        query: Annotated[
-            str | Absent, Query(description="A registered query's name or id, to be lit.")
-        ] = None,
-    ) -> Response:
-        """Returns what all registered queries share as a graph: streams, what their elements pass,
-        and the queries behind it. The part that serves one query can be lit.
-        """
-        return _json(json_values.to_json_value(pond.plan_graph(query)))
-
     return routes
 
 

@@ -24,7 +24,7 @@ from millpond.service.observe.control_settings import (
     of_system,
 )
 from millpond.service.observe.join_entities import list_join_entities
-from millpond.service.observe.operator_entities import list_operators, set_operator_memory
+from millpond.service.observe.operator_entities import list_operators, set_operator
 from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, WAITING, Version
 
@@ -111,8 +111,8 @@ class Entities:
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if kind == "operator":
-            set_operator_memory(components, id, settings)
-            return self.one(id)
+            set_operator(components, id, settings)
+            return replace(entity, settings=entity.settings | dict(settings))
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))

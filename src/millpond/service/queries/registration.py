@@ -241,6 +241,31 @@ class Registrar:
         self._events.definitions_changed()
         return altered
 
+    def alter_each(
+        self,
+        changes: Mapping[int, Mapping[str, Any]],
+        settings: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> None:
+        """Change options of queries, each its own, and set the pond's settings, in one epoch.
+
+        Args:
+            changes: By query id, the options; what is None is not set any more.
+            settings: Gives all settings of the pond from those that it has.
+
+        Raises:
+            MillpondError: as `alter`.
+        """
+        with self.lock:
+            altered = []
+            for id, options in changes.items():
+                current = self._log.version.queries[id]
+                set_now = {name: value for name, value in options.items() if value is not None}
+                found = self._apply_options(current, check_options(set_now), None)
+                left = {k: v for k, v in found.options.items() if options.get(k, v) is not None}
+                altered.append(replace(found, options=left, suspended=current.suspended))
+            self._replace(altered, settings)
+        self._events.definitions_changed()
+
     def replace(self, request: RegistrationRequest) -> QueryDef | None:
         """Give a query another text and options; it keeps its id. None: there is no such query.
 
@@ -384,7 +409,11 @@ class Registrar:
             added.keep_leaves(version, definition)
             return None
 
-    def _replace(self, altered: Sequence[QueryDef]) -> None:
+    def _replace(
+        self,
+        altered: Sequence[QueryDef],
+        settings: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
         version = self._log.version
         added = RegistrationBatch(self._log.next_id, self._clock())
         prepared = {d.id: self._place(added, version, d) for d in altered}
@@ -410,6 +439,7 @@ class Registrar:
                 add_leaves=added.leaves,
                 joins=joins,
                 clocks=clocks,
+                settings=None if settings is None else settings(now.settings),
             )
 
         self._stems.use(after)
