@@ -34,8 +34,8 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.feeds.feed_parts import FeedParts
 from millpond.service.changes.feeds.feeds import Feeds
+from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
-from millpond.service.changes.reducing import Decisions
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions

@@ -25,7 +25,7 @@ from millpond.catalog.objects import QueryDef
 from millpond.catalog.tolerance import Reduction, parse_reduction
 from millpond.model.loss import Cause
 from millpond.model.time import BEGINNING, LAST, parse_instant, to_datetime
-from millpond.service.changes.reducing import Decision
+from millpond.service.changes.giving_way.reducing import Decision
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock

@@ -9,7 +9,7 @@ from millpond.catalog.objects import RelationDef
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.changes.advance_jobs import Runnable
-from millpond.service.changes.reducing import begin_period, describe_period, reduction_of
+from millpond.service.changes.giving_way.reducing import begin_period, describe_period, reduction_of
 from millpond.service.changes.shared_logs import count_changes
 from millpond.service.ingest.actions import Step
 from millpond.service.ingest.pressure import REDUCE

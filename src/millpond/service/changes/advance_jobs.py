@@ -31,7 +31,7 @@ from millpond.runtime.advance_job import (
 from millpond.runtime.region_segments import ARRIVAL_BYTES
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
-from millpond.service.changes.memory_ladder import find_state_limit
+from millpond.service.changes.giving_way.memory_ladder import find_state_limit
 from millpond.service.changes.shared_logs import SharedLogs
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.weights import weight_of

@@ -42,7 +42,7 @@ from millpond.service.changes.advance_change import (
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, find_memory
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.memory_ladder import MemoryLadder, is_beyond_limit
+from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_beyond_limit
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs

@@ -30,7 +30,7 @@ from millpond.service.changes.cursor import (
     trimmed_error,
 )
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.reducing import find_losses
+from millpond.service.changes.giving_way.reducing import find_losses
 from millpond.service.changes.shared_pages import SharedPages
 from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes

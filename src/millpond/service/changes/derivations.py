@@ -27,8 +27,13 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
+from millpond.service.changes.giving_way.reducing import (
+    Decide,
+    Decisions,
+    may_be_reduced,
+    reduction_of,
+)
 from millpond.service.changes.looks import columns_of_part, make_look, step_length
-from millpond.service.changes.reducing import Decide, Decisions, may_be_reduced, reduction_of
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.shared_logs import find_shared_shape
 from millpond.service.changes.stream_statistics import StreamObserver

@@ -9,7 +9,7 @@ import pytest
 
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
-from millpond.service.changes.memory_ladder import MemoryLadder
+from millpond.service.changes.giving_way.memory_ladder import MemoryLadder
 
 BEYOND = MillpondError("POND-405", "no room", detail="state_limit allows 5 bytes")
 OTHER = MillpondError("POND-404", "it could not be evaluated")
