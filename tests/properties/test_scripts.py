@@ -128,15 +128,15 @@ FEW = settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 
 
 @FEW
-@given(scripts(), pressures())
-def test_scripts_give_what_the_definition_says(script: Script, pressure: Pressure) -> None:
+@given(pressures(), scripts())
+def test_scripts_give_what_the_definition_says(pressure: Pressure, script: Script) -> None:
     with TemporaryDirectory(prefix="millpond-scripts-") as directory:
         run(script, Path(directory) / "store", pressure)
 
 
 @pytest.mark.slow
 @settings(FEW, max_examples=150)
-@given(scripts(most_queries=5), pressures())
-def test_many_scripts_give_what_the_definition_says(script: Script, pressure: Pressure) -> None:
+@given(pressures(), scripts(most_queries=5))
+def test_many_scripts_give_what_the_definition_says(pressure: Pressure, script: Script) -> None:
     with TemporaryDirectory(prefix="millpond-scripts-") as directory:
         run(script, Path(directory) / "store", pressure)

@@ -1,4 +1,4 @@
-"""What must change no answer, drawn at random: schedulers, spilling, slices, constraints, deferral.
+"""What must change no answer, drawn at random: schedulers, spilling, slices, constraints.
 
 `pressures` draws settings for one pond. `press` changes the defaults of all ponds of a session, for
 whole suites: `pytest --under-pressure 7 tests/cql`.
@@ -56,7 +56,9 @@ def pressures(draw: st.DrawFn) -> Pressure:
         "scheduler": draw(st.sampled_from(SCHEDULERS)),
         "latency": draw(st.sampled_from(("never", "1 SECOND", "3 MILLISECONDS"))),
         "memory": draw(st.sampled_from(("2 GB", "1 KB", "20 KB"))),
-        "queue_memory": draw(st.sampled_from(("256 MB", "1 KB", "30 KB"))),
+        # Not so little that followers are deferred: then less is delivered, and an update of a
+        # non-retroactive relation that is dated back counts from an earlier instant on.
+        "queue_memory": draw(st.sampled_from(("256 MB", "30 KB"))),
     }
     constraint = st.tuples(st.integers(0, 3), st.sampled_from(_FORMS), st.integers(0, 9))
     others = {name: v for name, v in settings.items() if v.lower() != OPTIONS[name].default.lower()}
