@@ -22,6 +22,7 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.given_rows import RowFormat
 from millpond.service.observe.control_tables import Entity
+from millpond.service.observe.query_costs import QueryCost
 from millpond.service.queries.given_registration import Registration
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
@@ -223,6 +224,8 @@ class ServedPond(Surface, Protocol):
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 
     def shared_plan(self) -> str: ...
+
+    def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]: ...
 
     def adopt_plan(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]: ...
 

@@ -47,6 +47,27 @@ class SourceDef:
 
 
 @dataclass(frozen=True)
+class DefinitionMark:
+    """Where in a query's changes another definition of the query begins.
+
+    From the mark on, the changes add up to the new definition's answer. The first of them are the
+    difference between the two definitions' answers. If the columns are others, the old answer's
+    rows leave before the mark, and the difference is the whole answer.
+
+    Attributes:
+        number: The number of the last change before the mark.
+        ends: The number of the last change of the difference.
+        at: The instant of the difference.
+        text: The CQL of the new definition.
+    """
+
+    number: int
+    ends: int
+    at: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Derived:
     """The query whose changes are a derived stream's elements (SEMANTICS, section 4).
 
@@ -62,6 +83,8 @@ class Derived:
             `text` in their predicates alone.
         periods: Of a change log whose query was reduced while it ran: from behind which instant on
             its changes are of which reduction.
+        marks: Of a change log: where the query's later definitions begin, in order.
+        known_by: Of a change log whose query once read other streams: the ids of the first ones.
     """
 
     text: str
@@ -71,12 +94,8 @@ class Derived:
     apart_from: int | None = None
     is_shared: bool = False
     periods: tuple[tuple[int, str], ...] = ()
-
-    @classmethod
-    def from_json(cls, body: dict[str, Any]) -> Derived:
-        """Read what `asdict` gave, as JSON has it."""
-        periods = tuple((after, text) for after, text in body.get("periods", ()))
-        return cls(**{**body, "periods": periods})
+    marks: tuple[DefinitionMark, ...] = ()
+    known_by: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

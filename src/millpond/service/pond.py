@@ -37,6 +37,7 @@ from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.entity_stream import EntityStream
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
+from millpond.service.observe.query_costs import QueryCost, QueryCosts
 from millpond.service.observe.status import describe_status
 from millpond.service.plans.plans import Plans
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
@@ -75,6 +76,7 @@ class Pond:
         self._components.events.observers.append(self._metrics)
         self._entities = Entities(self._components)
         self._plans = Plans(self._components)
+        self._costs = QueryCosts(self._components)
         self._explainer = Explainer(self._components, self._entities, self._metrics)
         self._on_close = on_close
         ceilings = settings.get("ceilings")
@@ -327,6 +329,10 @@ class Pond:
         """Draw what all queries share as a graph; the part that serves a query is lit."""
         chosen = None if query is None else self.query(query).definition
         return self._explainer.draw_shared(chosen)
+
+    def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
+        """List what followed queries cost: their shares of memory, time and state; None: all."""
+        return self._costs.list_costs(queries)
 
     # -- plans as documents --------------------------------------------------------------------
 

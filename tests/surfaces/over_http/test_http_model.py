@@ -308,6 +308,7 @@ class Surface(RuleBasedStateMachine):
         if found.status_code == 200:
             shapes.Plan.model_validate(found.json())
         shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
+        shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
         document = self.call("GET", "/v1/plan/document", 200).json()
         shapes.PlanDocument.model_validate(document)
         compared = self.call("POST", "/v1/plan/compare", 200, json=document)

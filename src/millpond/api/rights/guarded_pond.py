@@ -32,6 +32,7 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.given_rows import RowFormat
+from millpond.service.observe.query_costs import QueryCost
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
@@ -227,6 +228,14 @@ class GuardedPond:
     def followed_among(self, queries: Iterable[QueryDef]) -> list[QueryDef]:
         rights = self._rights()
         return self._pond.followed_among(query for query in queries if rights.owns(query))
+
+    def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
+        """What queries cost that the caller owns."""
+        rights = self._rights()
+        if queries is None and not rights.caller.is_admin:
+            queries = self._pond.queries(owner=rights.caller.owner)
+        own = None if queries is None else [q for q in queries if rights.owns(q)]
+        return self._pond.query_costs(own)
 
     # -- plans ---------------------------------------------------------------------------------
 

@@ -198,6 +198,37 @@ def router(pond: ServedPond) -> APIRouter:
         }
         return _json(body)
 
+    @routes.get(
+        "/v1/costs",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
+    )
+    def list_costs(
+        selection: Annotated[SelectionParameters, Depends()],
+        sort: Annotated[
+            Literal["memory", "files", "seconds", "changes"],
+            Query(description="What is most of the first."),
+        ] = "memory",
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> Response:
+        """Lists what followed queries cost: their shares of memory, of files and of time."""
+        chosen = selection.read()
+        found = pond.query_costs(
+            None if chosen.is_everything else pond.list_queries(chosen).queries
+        )
+        found.sort(key=lambda cost: (-getattr(cost, sort), cost.id))
+        totals = {
+            name: sum(getattr(cost, name) for cost in found)
+            for name in ("memory", "files", "seconds")
+        }
+        return _json(
+            {
+                "queries": [cost.to_json() for cost in found[:limit]],
+                "total": len(found),
+                **totals,
+            }
+        )
+
     @routes.patch(
         "/v1/queries",
         response_class=Response,

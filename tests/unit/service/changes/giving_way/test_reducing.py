@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from tests.unit.service.versions import segment, stream, version_of
 
-from millpond.catalog.objects import Derived, QueryDef
+from millpond.catalog.objects import Derived, QueryDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.model.time import BEGINNING, LAST
 from millpond.service.changes.giving_way.reducing import Decision, Decisions, begin_period
+from millpond.state.database_tables import definition_of, definition_row
 from millpond.state.version import StreamState
 
 TOLERANT = QueryDef(3, "q", "", {"tolerate": "window 2 seconds", "weight": 2}, 0, 0)
@@ -46,8 +47,11 @@ def test_periods_are_kept_as_long_as_changes_of_them_are() -> None:
     assert [after for after, _ in three.derived.periods] == [BEGINNING - 1, 10, 20]
 
 
-def test_periods_survive_being_written_as_json() -> None:
-    derived = Derived("SELECT 1", 3, periods=((1, "nothing"), (2, "sample 5 %")))
-    body = {"text": "SELECT 1", "query_id": 3, "periods": [[1, "nothing"], [2, "sample 5 %"]]}
-    assert Derived.from_json(body) == derived
-    assert Derived.from_json({"text": "SELECT 1"}) == Derived("SELECT 1")
+def test_periods_survive_being_stored() -> None:
+    derived = replace(LOG.derived or Derived(""), periods=((1, "nothing"), (2, "sample 5 %")))
+    id, kind, body = definition_row(replace(LOG, derived=derived))
+    read = definition_of(id, kind, body)
+    assert isinstance(read, StreamDef)
+    assert read.derived == derived
+    # What stores of before have.
+    assert "periods" not in definition_row(LOG)[2]
