@@ -416,7 +416,10 @@ class Advancer:
         is_behind = any(
             item.upto < self._derivations.target(now, reading, item.derivation) for item in due
         )
+        before = self.ladder.reduced_weight
         self.ladder.look(now, self.retries.list_errors(), is_behind)
+        if self.ladder.reduced_weight > before:  # reduced, they may fit
+            self.retry_suspended()
         return True
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
