@@ -3,11 +3,14 @@
 Compiling takes seconds, loading compiled code milliseconds. Machine code is kept beside the source
 if that folder can be written, else in the user's cache directory (or `NUMBA_CACHE_DIR`), under a
 digest of everything that was compiled into it (`machine_code`). Where nothing can be written, the
-function is compiled anew in each process.
+function is compiled anew in each process. Who looks at a terminal meanwhile is told why it takes so
+long.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -43,8 +46,27 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
+        began = time.monotonic()
         kernel.compile(signature)
+        if kernel.stats.cache_misses:
+            _tell_compiling(time.monotonic() - began)
         kernel.disable_compile()
         return kernel
 
     return compile_function
+
+
+def _tell_compiling(seconds: float) -> None:
+    """Say once what is going on, when compiling has taken a while."""
+    before, _spent[0] = _spent[0], _spent[0] + seconds
+    if before < _LONG <= _spent[0] and sys.stderr.isatty():
+        print(
+            "Millpond compiles its inner loops, once in an installation: a minute or two",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+#: How many seconds of compiling are a while.
+_LONG = 2.0
+_spent = [0.0]

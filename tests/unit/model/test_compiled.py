@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from typing import Any
 
 import numba
@@ -49,3 +51,22 @@ def test_with_numba_switched_off_a_function_stays_what_it_was(
 ) -> None:
     monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
     assert compiled(types.int64(types.int64))(twice) is twice
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_person_at_a_terminal_is_told_once_why_it_takes_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled_module, "_spent", [0.0])
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    for _ in range(9):
+        compiled_module._tell_compiling(compiled_module._LONG / 4)
+    assert sys.stderr.getvalue().count("compiles its inner loops") == 1
+    monkeypatch.setattr(compiled_module, "_spent", [0.0])
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # a file or a pipe
+    compiled_module._tell_compiling(60)
+    assert sys.stderr.getvalue() == ""
