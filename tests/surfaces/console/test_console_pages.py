@@ -97,6 +97,12 @@ def test_system(page, pond: Pond) -> None:
     pond.query("late").fetch()
     there.open(there.run("return location.href"))
     there.sees("late", "#shares")
+    there.sees("The first samples come", "#past")
+    pond._history.look()
+    pond._history.look()
+    there.open(there.run("return location.href"))
+    there.find("#past .chart canvas")
+    there.sees("None: there was never more", "#overload")
     assert there.complaints() == []
 
 
@@ -107,7 +113,10 @@ def test_plan(page, pond: Pond) -> None:
     there.find(".plan-canvas[data-laid]:not([data-laid=''])")
     there.sees("nodes", "main")
     there.wait(lambda: there.run(DRAWN), "nothing is drawn")
-    there.find("main details summary").click()
+    there.find("main details.pad > summary").click()
+    there.press("stream: flights")
+    there.press("Trace its last batch")
+    there.sees("late", "[aria-label='Traced tuples']")
     there.press("queries: late")
     there.sees("standing queries that read the same", "#chosen")
     assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")

@@ -21,6 +21,7 @@ from millpond.api.document import (
 from millpond.api.surface import ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.service import json_values
+from millpond.service.observe.trace import MOST_TUPLES
 
 #: A plan as a document, whole or with the parts that are to be other.
 PlanBody = Annotated[
@@ -85,6 +86,21 @@ def router(pond: ServedPond) -> APIRouter:
         and the queries behind it. The part that serves one query can be lit.
         """
         return _json(json_values.to_json_value(pond.plan_graph(query)))
+
+    @routes.get(
+        "/v1/plan/trace",
+        response_class=Response,
+        responses=describe_answer(shapes.Trace) | describe_errors(404),
+    )
+    def trace(
+        stream: Annotated[str, Query(description="The stream whose newest batch is traced.")],
+        query: Annotated[
+            str | Absent, Query(description="A registered query, of which alone it is told.")
+        ] = None,
+        tuples: Annotated[int, Query(ge=1, le=MOST_TUPLES)] = 20,
+    ) -> Response:
+        """Traces the last tuples of a stream's newest batch: which queries each of them went to."""
+        return _json(pond.trace(stream, query, tuples))
 
     @routes.get(
         "/v1/plan/document",
