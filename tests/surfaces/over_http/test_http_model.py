@@ -309,7 +309,7 @@ class Surface(RuleBasedStateMachine):
             shapes.Plan.model_validate(found.json())
         shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
         shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
-        expected = 200 if name in self.streams else 404
+        expected = 200 if name in self.streams else 400
         traced = self.call("GET", "/v1/plan/trace", expected, params={"stream": name})
         if expected == 200:
             shapes.Trace.model_validate(traced.json())

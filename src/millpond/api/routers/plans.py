@@ -90,7 +90,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/trace",
         response_class=Response,
-        responses=describe_answer(shapes.Trace) | describe_errors(404),
+        responses=describe_answer(shapes.Trace),
     )
     def trace(
         stream: Annotated[str, Query(description="The stream whose newest batch is traced.")],
@@ -105,7 +105,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/document",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDocument) | describe_errors(404),
+        responses=describe_answer(shapes.PlanDocument),
     )
     def export_plan(
         queries: Annotated[
@@ -119,7 +119,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/compare",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDifference) | describe_errors(404, *BODY, *BINDS),
+        responses=describe_answer(shapes.PlanDifference) | describe_errors(*BODY, *BINDS),
     )
     def compare_plan(document: PlanBody) -> Response:
         """Returns what would be other if a document were adopted; nothing changes."""
@@ -129,7 +129,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/plan/adopt",
         response_class=Response,
         responses=describe_answer(shapes.AdoptedDifference)
-        | describe_errors(404, *BODY, *BINDS, *WRITES),
+        | describe_errors(*BODY, *BINDS, *WRITES),
     )
     def adopt_plan(document: PlanBody) -> Response:
         """Adopts a document while queries run; no answer and no change is another one."""
@@ -147,7 +147,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/undo",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(404, *WRITES),
+        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(*WRITES),
     )
     def undo_plan() -> Response:
         """Takes the plan back that was adopted last; returns which one that was."""
