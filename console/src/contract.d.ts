@@ -1145,6 +1145,7 @@ export interface components {
             loss: components["schemas"]["Loss"][];
             newest: number;
             query: string;
+            redefined: string | null;
             rows: unknown[][];
             statement: string;
             types: string[];
@@ -1331,6 +1332,7 @@ export interface components {
             cql: string;
             id: number;
             name: string;
+            notes: string[];
             options: {
                 [key: string]: unknown;
             };

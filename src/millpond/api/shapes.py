@@ -139,6 +139,7 @@ class ChangesPage(TableRows, Promise):
     """Changes after a cursor.
 
     Send `cursor` as `after` to read on. `newest` is the number of the newest change there is.
+    `redefined` is the query's new text, if its new definition begins with these changes.
     """
 
     query: str
@@ -146,6 +147,7 @@ class ChangesPage(TableRows, Promise):
     final: bool
     cursor: str
     newest: int
+    redefined: str | None
 
 
 class FeedPage(Shape):
@@ -296,10 +298,14 @@ class QueryDefinition(Shape):
 
 
 class Query(QueryDefinition):
-    """A standing query with its columns; `changes` is null while nobody follows it."""
+    """A standing query with its columns; `changes` is null while nobody follows it.
+
+    `notes` say what is allowed, and probably not meant: that its last changes wait, for example.
+    """
 
     columns: list[Column]
     changes: ChangesProgress | None
+    notes: list[str]
 
 
 class ListedQuery(QueryDefinition):
