@@ -82,7 +82,7 @@ class StreamLeaf:
             self.seed,
         )
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[exp.Expr, ...]:
         """The trees of the predicates that a standing query's slot is matched on."""
         every = (self.before_shape, self.pushed_shape, self.after_shape)
