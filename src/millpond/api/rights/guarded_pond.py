@@ -278,7 +278,7 @@ class GuardedPond:
         """Adopt a plan, as the caller."""
         rights = self._rights()
         rights.need(Role.ADMIN, _PLANS)
-        return self._pond.adopt_plan(document, by or rights.caller.id)
+        return self._pond.adopt_plan(document, by or rights.caller.id or None)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
         self._rights().need(Role.ADMIN, _PLANS)

@@ -35,7 +35,7 @@ _COUNTED = ("rows/s of ", "rejects/s of ", "epochs/s", "processor share")
 
 
 @dataclass(frozen=True)
-class Sample:
+class HistorySample:
     """Figures at one time, in the order of their names."""
 
     at: float
@@ -52,7 +52,7 @@ class History(Background):
         super().__init__("history")
         self._components = components
         self._clock = clock
-        self._samples: dict[str, deque[Sample]] = {
+        self._samples: dict[str, deque[HistorySample]] = {
             span: deque(maxlen=kept) for span, kept in _KEPT.items()
         }
         self._guard = threading.Lock()
@@ -75,7 +75,7 @@ class History(Background):
             last = self._samples["hour"][-1] if self._samples["hour"] else None
             if last is not None and last.names == names:
                 names = last.names  # one tuple for all samples
-            sample = Sample(self._clock(), names, values)
+            sample = HistorySample(self._clock(), names, values)
             self._samples["hour"].append(sample)
             coarse = self._samples["week"]
             if not coarse or sample.at - coarse[-1].at >= COARSE_SECONDS:
