@@ -225,6 +225,29 @@ def test_changes_are_those_of_the_query_in_force_at_every_instant(
     assert [bool(reduction) for _, reduction in decisions] == [True, False, True, False]
 
 
+def test_a_clock_that_is_set_back_takes_reductions_back_too(tmp_path: Path) -> None:
+    case = CASES[0]
+    with opened(tmp_path / "store") as pond:
+        pond.register(
+            case.whole, "q", tolerate=case.tolerate, changes="from beginning", follow=True
+        )
+        ladder = components_of(pond).advancer.ladder
+        for second in range(1, 7):
+            ladder.reduced_weight = float(second > 3)
+            push(pond, "s", [(second, 1)])
+            pond.query("q").fetch()
+        assert read_decisions(pond) != []
+        ladder.reduced_weight = 0.0
+        pond.execute("ALTER STREAM s RESET CLOCK TO TIMESTAMP '1970-01-01 00:00:02'")
+        for second in range(3, 8):
+            push(pond, "s", [(second, 2)])
+        page = pond.query("q").fetch()
+        assert page.exact
+        made = [row[1:] for row in page.rows()]
+        for at in range(0, 7 * SECOND, SECOND):
+            assert add_up(made, at) == Counter(pond.query("q").invoke(at=at).rows())
+
+
 ONE_STEP = st.tuples(
     st.text("0123", max_size=4), st.booleans(), st.integers(0, 5).map(lambda n: n == 0)
 )
