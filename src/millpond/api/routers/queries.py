@@ -202,7 +202,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/costs",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
+        responses=describe_answer(shapes.QueryCosts),
     )
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],
