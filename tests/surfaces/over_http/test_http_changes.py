@@ -228,7 +228,8 @@ def test_the_client_outlives_the_server(pond, monkeypatch):
         port = bound.getsockname()[1]
         app = server.create_app(pond)
         config = server.uvicorn.Config(app, log_config=None, lifespan="off")
-        running = server.Server(config, "", lambda url, started=started: started.set())
+        limits = server.ClientLimits.of()
+        running = server.Server(config, "", lambda url, e=started: e.set(), pond, limits)
         running.on_shutdown = app.state.followers.close
         thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
         thread.start()

@@ -158,6 +158,10 @@ class FromClause:
                 # NATURAL may join by columns whose names only DuckDB knows.
                 for source in (*left, *right):
                     source.need_all()
+        if join.method == "ASOF":
+            # Of rows it cannot tell apart it takes the least, by all columns of the right side.
+            for source in right:
+                source.need_all()
         for identifier in join.args.get("using") or []:
             for side in (left, right):
                 if not any(s.place(identifier.name) is not None or s.is_open for s in side):
