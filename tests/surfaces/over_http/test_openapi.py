@@ -45,6 +45,7 @@ CHECKS = [
 NAMES = {
     "query": st.sampled_from(["q", "q", "q", "flights", "late", "none", "3", "9" * 30, "²"]),
     "stream": st.sampled_from(["late", "late", "flights", "planes", "q", "none"]),
+    "part": st.sampled_from(["a", "b", "a/b", ""]),
     "entity": st.sampled_from(["eddies:all", "joins:all", "changes:all", "answer:q", "none"]),
 }
 INSTANTS = st.sampled_from(
