@@ -173,6 +173,7 @@ def test_every_body_refuses_unknown_fields(app: FastAPI, http: httpx.Client) -> 
         "/v1/queries": {"cql": QUERY, "dry_run": True},
         "/v1/queries/{query}": {"dry_run": True},
         "/v1/streams/{stream}": {"dry_run": True},
+        "/v1/streams/{stream}/batches": {"writer": "w", "parts": [], "dry_run": True},
         "/v1/entities/{entity}": {"dry_run": True},
         "/v1/tickets": {"tag": "x", "dry_run": True},
     }
