@@ -62,7 +62,7 @@ def _strip(part: Any) -> Any:
         return [_strip(item) for item in part]
     if not isinstance(part, dict):
         return part
-    if part.get("title") in ("Options", "Settings"):
+    if part.get("title") in ("Options", "Settings") and part.get("type") == "object":
         return {"type": "object", "additionalProperties": True}
     return {
         name: _strip(value)

@@ -3,6 +3,10 @@ import { signal } from "@preact/signals";
 import type { components, paths } from "./contract";
 
 type Schemas = components["schemas"];
+export type AdoptedPlan = Schemas["AdoptedPlan"];
+export type PlanDifference = Schemas["PlanDifference"];
+export type QueryCosts = Schemas["QueryCosts"];
+export type QueryCost = Schemas["QueryCost"];
 export type Answer = Schemas["Answer"];
 export type CallerFacts = Schemas["CallerFacts"];
 export type Entity = Schemas["Entity"];

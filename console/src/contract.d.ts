@@ -38,6 +38,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/costs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    sort?: "memory" | "files" | "seconds" | "changes";
+                    limit?: number;
+                    queries?: string;
+                    owner?: string;
+                    tag?: string;
+                    state?: "active" | "inactive" | "suspended";
+                    containing?: string;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["QueryCosts"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/entities": {
         parameters: {
             query?: never;
@@ -223,6 +265,166 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/plan/adopt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": {
+                        adopted?: number;
+                        /** @constant */
+                        form: 1;
+                        operators?: Record<string, never>;
+                        queries?: Record<string, never>;
+                        settings?: Record<string, never>;
+                    };
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AdoptedDifference"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/adopted": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AdoptedPlans"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/compare": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody: {
+                content: {
+                    "application/json": {
+                        adopted?: number;
+                        /** @constant */
+                        form: 1;
+                        operators?: Record<string, never>;
+                        queries?: Record<string, never>;
+                        settings?: Record<string, never>;
+                    };
+                };
+            };
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PlanDifference"];
+                    };
+                };
+            };
+        };
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/document": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    queries?: string[];
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["PlanDocument"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/plan/graph": {
         parameters: {
             query?: never;
@@ -253,6 +455,40 @@ export interface paths {
         };
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["AdoptedPlan"];
+                    };
+                };
+            };
+        };
         delete?: never;
         options?: never;
         head?: never;
@@ -740,6 +976,23 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        AdoptedDifference: {
+            number: number;
+            operators: components["schemas"]["ChangedOperator"][];
+            pinned: number;
+            plans: components["schemas"]["ChangedPlan"][];
+            settings: components["schemas"]["ChangedSetting"][];
+            strategies: components["schemas"]["ChangedStrategy"][];
+        };
+        AdoptedPlan: {
+            at: string;
+            by: string | null;
+            changed: string[];
+            number: number;
+        };
+        AdoptedPlans: {
+            plans: components["schemas"]["AdoptedPlan"][];
+        };
         Answer: {
             as_of: string;
             bounds: components["schemas"]["Bounds"] | null;
@@ -780,6 +1033,30 @@ export interface components {
             /** @enum {string} */
             role: "reader" | "writer" | "admin";
         };
+        ChangedOperator: {
+            after: unknown;
+            before: unknown;
+            field: string;
+            id: string;
+        };
+        ChangedPlan: {
+            comes: string[];
+            cost: components["schemas"]["Costs"];
+            goes: string[];
+            plan: string;
+            query: string;
+            stays: number;
+        };
+        ChangedSetting: {
+            after: unknown;
+            before: unknown;
+            name: string;
+        };
+        ChangedStrategy: {
+            after: string;
+            before: string;
+            query: string;
+        };
         ChangesProgress: {
             newest: number;
             up_to: string;
@@ -794,6 +1071,7 @@ export interface components {
             loss: components["schemas"]["Loss"][];
             newest: number;
             query: string;
+            redefined: string | null;
             rows: unknown[][];
             statement: string;
             types: string[];
@@ -804,6 +1082,10 @@ export interface components {
             /** @default false */
             required: boolean;
             type: string;
+        };
+        Costs: {
+            after: number;
+            before: number;
         };
         Entities: {
             entities: components["schemas"]["Entity"][];
@@ -902,6 +1184,27 @@ export interface components {
             level: string;
             plan: string;
         };
+        PlanDifference: {
+            operators: components["schemas"]["ChangedOperator"][];
+            pinned: number;
+            plans: components["schemas"]["ChangedPlan"][];
+            settings: components["schemas"]["ChangedSetting"][];
+            strategies: components["schemas"]["ChangedStrategy"][];
+        };
+        PlanDocument: {
+            adopted: number;
+            /** @constant */
+            form: 1;
+            operators: {
+                [key: string]: components["schemas"]["PlannedOperator"];
+            };
+            queries: {
+                [key: string]: components["schemas"]["PlannedQuery"];
+            };
+            settings: {
+                [key: string]: unknown;
+            };
+        };
         PlanEdge: {
             elements: number | null;
             source: string;
@@ -925,6 +1228,22 @@ export interface components {
             lit: boolean;
             queries: string[];
         };
+        PlannedOperator: {
+            detail: string;
+            inputs: string[];
+            name: string;
+            order: string[] | null;
+            pattern: string;
+            queries: string[];
+            shared: boolean | null;
+            state: string;
+            synopses: string[];
+            synopsis: string | null;
+        };
+        PlannedQuery: {
+            operator: string;
+            strategy: string;
+        };
         Query: {
             active: boolean;
             changes: components["schemas"]["ChangesProgress"] | null;
@@ -932,12 +1251,34 @@ export interface components {
             cql: string;
             id: number;
             name: string;
+            notes: string[];
             options: {
                 [key: string]: unknown;
             };
             reduced: string | null;
             registered_at: string;
             suspended: string | null;
+        };
+        QueryCost: {
+            changes: number;
+            exact: boolean;
+            files: number;
+            id: number;
+            memory: number;
+            name: string;
+            operators: number;
+            pattern: string;
+            rows: number;
+            seconds: number;
+            shared: number;
+            up_to: string;
+        };
+        QueryCosts: {
+            files: number;
+            memory: number;
+            queries: components["schemas"]["QueryCost"][];
+            seconds: number;
+            total: number;
         };
         QueryCount: {
             queries: number;

@@ -120,6 +120,16 @@ export function makeEditor(host: HTMLElement, { text, onChange, onRun }: Wanted)
   };
 }
 
+/** Makes an editor of plain text, like a document in JSON. */
+export function makePlainEditor(host: HTMLElement, text: string, label: string, onChange: (text: string) => void): EditorView {
+  const root = host.shadowRoot ?? host.attachShadow({ mode: "open" });
+  const extensions = [
+    basicSetup, look, EditorView.lineWrapping, EditorView.contentAttributes.of({ "aria-label": label }),
+    EditorView.updateListener.of((update) => { if (update.docChanged) onChange(update.state.doc.toString()); }),
+  ];
+  return new EditorView({ state: EditorState.create({ doc: text, extensions }), parent: root, root });
+}
+
 async function parse(text: string): Promise<ErrorFields | null> {
   if (!text.trim()) return null;
   try {

@@ -5,6 +5,13 @@ export function moment(text: string | null | undefined): string {
   return text ? text.replace("T", " ").replace(/\.0+$/, "") : "none";
 }
 
+/** Bytes, with three digits. */
+export function bytes(n: number): string {
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  const at = n < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(n) / 3));
+  return `${Number((n / 1000 ** at).toPrecision(3))} ${units[at]}`;
+}
+
 export function duration(seconds: number): string {
   const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"]];
   const [size, unit] = units.find(([length]) => seconds >= length) ?? [1, "s"];

@@ -80,6 +80,7 @@ WAYS = (
     {"known": Contrary(1)},
     {"known": Contrary(2)},
     {"known": Contrary(3)},
+    *({"whim": whim} for whim in ("a", "b", "c", "d", "e")),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, cast
 
@@ -22,8 +22,10 @@ from millpond.engine.dataflow.scheduling.policies import NAMES
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates, Ready
 from millpond.engine.dataflow.step import Scheduling
 from millpond.model.time import BEGINNING, END
+from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
+from millpond.planner.optimize.choices import CARRIED, DISTINCT_FORMS, Choice
 from millpond.planner.resolve.names import TablesAlone
 
 #: The instant before the beginning of time: from here on, changes add up to the relation.
@@ -50,10 +52,31 @@ class WorldNames(TablesAlone):
         return [*self.world.streams, *self.world.relations]
 
 
-def plan_query(world: World, text: str, **options: Any) -> Plan:
-    """Plan the computation of a query's changes."""
+def plan_query(world: World, text: str, *, whim: str = "", **options: Any) -> Plan:
+    """Plan the computation of a query's changes; with a whim, as nobody would choose it."""
     names = WorldNames(world)
-    return plan_changes(bind(parse_query(text), text, names), names, **options)
+    bound = bind(parse_query(text), text, names)
+    plan = plan_changes(bound, names, **options)
+    if not whim:
+        return plan
+    random = Random(whim)
+    choices = {}
+    for start in (plan, plan_changes(bound, names, rules=())):
+        for key, found in start.read_choices().items():
+            choices[key] = choose_by_chance(found, random)
+    return plan_changes(bound, names, choices=choices, owner="q", **options)
+
+
+def choose_by_chance(found: Choice, random: Random) -> Choice:
+    """Choose of an operator what chance says."""
+    order = random.sample(found.order, len(found.order))
+    return replace(
+        found,
+        expire=(random.choice((CARRIED, 1, 3, 200, ARRIVAL_ORDER)),) if found.expire else (),
+        distinct=random.choice(list(DISTINCT_FORMS)) if found.distinct else "",
+        order=tuple(order),
+        shared=random.random() < 0.7,
+    )
 
 
 def feeds(world: World, flow: Dataflow, after: int, upto: int) -> dict[str, pa.Table]:

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type ErrorFields, type PlanGraph, type PlanNode, call } from "../api";
 import { cell, count } from "../format";
 import type { Asked, Placed } from "../layout";
+import { PlanDocument } from "../parts/document";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { change, link, route } from "../route";
 import { pause } from "../session";
@@ -61,6 +62,7 @@ export function Plan() {
   const [graph, setGraph] = useState<PlanGraph | null>(null);
   const [error, setError] = useState<ErrorFields | null>(null);
   const [open, setOpen] = useState<Set<string>>(new Set());
+  const [adopted, setAdopted] = useState(0);
   const before = useRef<{ at: number; elements: Map<string, number> } | null>(null);
   const [rates, setRates] = useState<Map<string, number>>(new Map());
   useEffect(() => {
@@ -83,7 +85,7 @@ export function Plan() {
       }
     })();
     return () => { on = false; };
-  }, [query]);
+  }, [query, adopted]);
   const drawn = useMemo(() => (graph ? collapse(graph, open, wanted) : null), [graph, open, wanted]);
   useEffect(() => {
     if (!drawn) return;
@@ -120,6 +122,7 @@ export function Plan() {
         else next.add(box.group);
         setOpen(next);
       }} isOpen={open.has(box.group)} />}
+      <PlanDocument query={query} changed={() => setAdopted(adopted + 1)} />
       {drawn && (
         <details class="panel pad">
           <summary>The same as a list</summary>

@@ -1,8 +1,8 @@
 // Queries: all there are, found as somebody types, changed one by one or together.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type ErrorFields, type ListedQuery, call } from "../api";
-import { count, moment } from "../format";
+import { type ErrorFields, type ListedQuery, type QueryCost, call } from "../api";
+import { bytes, count, moment } from "../format";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
 import { change, link, route } from "../route";
@@ -16,6 +16,9 @@ const loaded = signal<ListedQuery[]>([]);
 const total = signal(0);
 const took = signal<number | null>(null);
 const chosen = signal<Set<number>>(new Set());
+/** What the queries cost that are followed, by id; of those that were seen. */
+const costs = signal<Map<number, QueryCost>>(new Map());
+let looking = false;
 let next: number | null = null;
 let turn = 0;
 let asked: AbortController | null = null;
@@ -66,6 +69,24 @@ async function fill(filter: Filter, upto: number): Promise<void> {
   }
 }
 
+/** Looks what the rows that are seen cost. */
+async function weigh(start: number, end: number): Promise<void> {
+  const seen = loaded.value.slice(start, end).map((query) => query.id);
+  if (looking || !seen.length) return;
+  looking = true;
+  try {
+    const found = await call("get", "/v1/costs", { query: { queries: seen.join(","), limit: 1000 } });
+    const next = new Map(costs.value);
+    for (const id of seen) next.delete(id);
+    for (const cost of found.queries) next.set(cost.id, cost);
+    costs.value = next;
+  } catch {
+    // Some were dropped meanwhile, or the server is away: the header says so.
+  } finally {
+    looking = false;
+  }
+}
+
 export function Queries() {
   const filter = readFilter();
   const [error, setError] = useState<ErrorFields | null>(null);
@@ -85,6 +106,12 @@ export function Queries() {
     const timer = setTimeout(() => void attempt(() => find(filter)), TYPING_MS);
     return () => clearTimeout(timer);
   }, [key]);
+  const seen = useRef<[number, number]>([0, FIRST]);
+  useEffect(() => {
+    const timer = setInterval(() => { if (!document.hidden) void weigh(...seen.current); }, 3000);
+    return () => clearInterval(timer);
+  }, []);
+  useEffect(() => { void weigh(...seen.current); }, [loaded.value]);
   const there = status.value?.queries;
   const before = useRef(there);
   useEffect(() => {
@@ -131,6 +158,11 @@ export function Queries() {
               if (weight !== null) void alter({ weight: Number(weight) }, "weighed");
             }}>Weigh</button>
             <button type="button" disabled={!many} onClick={() => {
+              const given = prompt("Which option, and its value? For example: max_rows = 1000", "");
+              const [, name, value] = /^\s*(\w+)\s*=\s*(.+?)\s*$/.exec(given ?? "") ?? [];
+              if (name && value) void alter({ [name]: read(value) }, "altered");
+            }}>Alter</button>
+            <button type="button" disabled={!many} onClick={() => {
               const tags = prompt("Their tags, with commas between them:", "");
               if (tags !== null) void alter({ tags }, "tagged");
             }}>Tag</button>
@@ -146,15 +178,24 @@ export function Queries() {
         {total.value === 0 && took.value !== null ? (
           <p class="nothing">{Object.keys(without({ ...filter, sort: undefined } as never)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>
         ) : (
-          <VirtualTable total={total.value} label="Rows of queries" columns={7}
-            onSeen={(_, end) => { if (end > loaded.value.length) void attempt(() => fill(filter, end)); }}
+          <VirtualTable total={total.value} label="Rows of queries" columns={11}
+            onSeen={(start, end) => {
+              if (end > loaded.value.length) void attempt(() => fill(filter, end));
+              seen.current = [start, end];
+              void weigh(start, end);
+            }}
             rowClass={(i) => (loaded.value[i] && chosen.value.has(loaded.value[i].id) ? "chosen" : "")}
             head={<>
               <th class="box">{canWrite.value && <input type="checkbox" aria-label="Choose all that are shown"
                 checked={many > 0 && many === loaded.value.length}
                 onChange={(event) => { chosen.value = new Set(event.currentTarget.checked ? loaded.value.map((q) => q.id) : []); }} />}</th>
               <th scope="col">name</th><th scope="col">state</th><th scope="col">owner</th><th scope="col">tags</th>
-              <th scope="col">registered</th><th scope="col">text</th>
+              <th scope="col" title="When rows of the answer leave: never, in the order they came, when they expire, or at any time.">pattern</th>
+              <th scope="col" title="Up to when its changes are known; – while nobody follows it.">last answer</th>
+              <th scope="col" title="Whether its changes are all there are.">exact</th>
+              <th scope="col" class="number" title="Its share of the state of operators, in memory and in files.">memory</th>
+              <th scope="col" class="number" title="Its share of the time operators took.">time</th>
+              <th scope="col">text</th>
             </>}
             row={(i) => <Row query={loaded.value[i]} />} />
         )}
@@ -163,8 +204,17 @@ export function Queries() {
   );
 }
 
+/** A value as somebody types it: a number, true or false, a text. */
+function read(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text.replace(/^'(.*)'$/, "$1");
+  }
+}
+
 function Row({ query }: { query: ListedQuery | undefined }) {
-  if (!query) return <td class="soft" colSpan={7}>…</td>;
+  if (!query) return <td class="soft" colSpan={11}>…</td>;
   const state = query.suspended ? "suspended" : query.active ? "active" : "inactive";
   const toggle = (on: boolean) => {
     const set = new Set(chosen.value);
@@ -173,6 +223,7 @@ function Row({ query }: { query: ListedQuery | undefined }) {
     chosen.value = set;
   };
   const tags = query.options.tags;
+  const cost = costs.value.get(query.id);
   return (
     <>
       <td class="box">{canWrite.value && <input type="checkbox" aria-label={`Choose ${query.name}`} checked={chosen.value.has(query.id)}
@@ -181,7 +232,11 @@ function Row({ query }: { query: ListedQuery | undefined }) {
       <td><span class={`tag ${state}`} title={query.suspended ?? undefined}>{state}</span></td>
       <td>{String(query.options.owner ?? "")}</td>
       <td>{Array.isArray(tags) ? tags.join(", ") : String(tags ?? "")}</td>
-      <td>{moment(query.registered_at).slice(0, 19)}</td>
+      <td>{cost?.pattern.toLowerCase().replace("_", " ") ?? "–"}</td>
+      <td title={`Registered ${moment(query.registered_at).slice(0, 19)}`}>{cost ? moment(cost.up_to).slice(0, 19) : "–"}</td>
+      <td>{cost ? <span class={`tag ${cost.exact ? "active" : "suspended"}`}>{cost.exact ? "exact" : "a part"}</span> : "–"}</td>
+      <td class="number">{cost ? bytes(cost.memory + cost.files) : "–"}</td>
+      <td class="number">{cost ? `${Number(cost.seconds.toPrecision(3))} s` : "–"}</td>
       <td><code title={query.cql}>{query.cql.replace(/\s+/g, " ")}</code></td>
     </>
   );

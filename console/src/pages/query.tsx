@@ -1,7 +1,7 @@
 // One query: its answer now or at a kept instant, as it changes, its plan, and what it is.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type ErrorFields, type Query, Problem, address, call, send } from "../api";
-import { instant, moment, seconds } from "../format";
+import { type Answer, type ErrorFields, type Query, type QueryCost, Problem, address, call, send } from "../api";
+import { bytes, count, instant, moment, seconds } from "../format";
 import { AnswerBox, type Taken, base, shell } from "../parts/answer";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { change, go, link, route } from "../route";
@@ -76,6 +76,7 @@ export function OneQuery() {
       </section>
       {live && <Changes events={events} />}
       <Plan query={query} />
+      <Costs query={query} />
       <About query={query} />
     </main>
   );
@@ -256,6 +257,39 @@ function About({ query }: { query: Query }) {
     <section class="panel" aria-labelledby="about-title">
       <div class="tools"><h2 id="about-title">What it is</h2></div>
       <dl class="facts">{facts.map(([key, value]) => <div><dt>{key}</dt><dd>{value}</dd></div>)}</dl>
+    </section>
+  );
+}
+
+/** What it costs and shares, looked at anew every few seconds. */
+function Costs({ query }: { query: Query }) {
+  const [cost, setCost] = useState<QueryCost | null>(null);
+  useEffect(() => {
+    let on = true;
+    const look = () => call("get", "/v1/costs", { query: { queries: String(query.id) } }).then(
+      ({ queries }) => { if (on) setCost(queries[0] ?? null); }, () => undefined, // the header says that the server is away
+    );
+    void look();
+    const timer = setInterval(() => { if (!document.hidden) void look(); }, 3000);
+    return () => { on = false; clearInterval(timer); };
+  }, [query.id]);
+  const facts: [string, string, string][] = cost ? [
+    ["memory", bytes(cost.memory), "its share of the state that operators keep in memory"],
+    ["in files", bytes(cost.files), "its share of the state that did not fit"],
+    ["time", `${Number(cost.seconds.toPrecision(3))} s`, "its share of the time that operators took since they were made"],
+    ["rows", count(cost.rows), "that its operators keep, whoever else has them"],
+    ["operators", `${cost.operators}, ${cost.shared} of them shared`, "a shared operator works once for all queries that have it"],
+    ["pattern", cost.pattern.toLowerCase(), "when rows of its answer leave"],
+    ["changes", count(cost.changes), "that it had"],
+    ["exact", cost.exact ? "yes" : "a part", "whether its changes are all there are"],
+  ] : [];
+  return (
+    <section class="panel" aria-labelledby="costs-title" id="costs">
+      <div class="tools">
+        <h2 id="costs-title">What it costs</h2>
+        <span class="soft">{cost ? "while it is followed" : "Nobody follows it: it costs what its predicate takes when elements come, and each answer when it is asked."}</span>
+      </div>
+      <dl class="facts">{facts.map(([key, value, title]) => <div title={title}><dt>{key}</dt><dd>{value}</dd></div>)}</dl>
     </section>
   );
 }

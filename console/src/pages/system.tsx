@@ -1,7 +1,7 @@
 // System: what is wrong, on top; how much comes, how late, what is refused; and the entities.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type Entity, type ErrorFields, call } from "../api";
-import { cell, count, duration, moment, perSecond, seconds } from "../format";
+import { type Answer, type Entity, type ErrorFields, type QueryCosts, call } from "../api";
+import { bytes, cell, count, duration, moment, perSecond, seconds } from "../format";
 import { AnswerBox } from "../parts/answer";
 import { draw } from "../parts/chart";
 import { fieldsOf, ProblemBox } from "../parts/problem";
@@ -56,6 +56,7 @@ export function System() {
       </section>
       {rejectsOf && <Rejects stream={rejectsOf} />}
       {shown.sinks.length > 0 && <Sinks />}
+      <Shares />
       {isAdmin.value && <Entities />}
       <section class="panel" aria-labelledby="server-title">
         <div class="tools"><h2 id="server-title">Server</h2></div>
@@ -129,6 +130,51 @@ function Rejects({ stream }: { stream: string }) {
         <span class="fill" /><button type="button" onClick={() => change({ rejects: "" })}>Close</button></div>
       {error && <ProblemBox error={error} />}
       {rows && <AnswerBox rows={rows} facts={rows} name={`rejects_${stream}`} />}
+    </section>
+  );
+}
+
+/** Which queries take the most, of memory, files and time. */
+function Shares() {
+  const [sort, setSort] = useState<"memory" | "files" | "seconds" | "changes">("memory");
+  const [found, setFound] = useState<QueryCosts | null>(null);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  useEffect(() => {
+    let on = true;
+    const look = () => call("get", "/v1/costs", { query: { sort, limit: 50 } }).then(
+      (costs) => { if (on) { setFound(costs); setError(null); } }, (problem) => { if (on) setError(fieldsOf(problem)); },
+    );
+    void look();
+    const timer = setInterval(() => { if (!document.hidden) void look(); }, 3000);
+    return () => { on = false; clearInterval(timer); };
+  }, [sort]);
+  const share = (part: number, all: number) => (all ? `${((100 * part) / all).toFixed(1)} %` : "–");
+  return (
+    <section class="panel" aria-labelledby="shares-title" id="shares">
+      <div class="tools">
+        <h2 id="shares-title">Shares of queries</h2>
+        <select aria-label="What is most first" value={sort} onChange={(event) => setSort(event.currentTarget.value as typeof sort)}>
+          <option value="memory">most memory first</option><option value="files">most in files first</option>
+          <option value="seconds">most time first</option><option value="changes">most changes first</option>
+        </select>
+        <span class="soft">{found && `${count(found.total)} followed queries: ${bytes(found.memory)} in memory, ${bytes(found.files)} in files, ${Number(found.seconds.toPrecision(3))} s of work`}</span>
+      </div>
+      {error && <ProblemBox error={error} />}
+      {found && found.queries.length > 0 && (
+        <div class="scroll short" tabIndex={0} role="region" aria-label="Rows of shares">
+          <table>
+            <thead><tr><th scope="col">query</th><th scope="col" class="number">memory</th><th scope="col" class="number">share</th><th scope="col" class="number">in files</th>
+              <th scope="col" class="number">time</th><th scope="col" class="number">share</th><th scope="col" class="number">changes</th></tr></thead>
+            <tbody>{found.queries.map((one) => (
+              <tr><td><a href={link("query", one.name)}>{one.name}</a></td>
+                <td class="number">{bytes(one.memory)}</td><td class="number">{share(one.memory, found.memory)}</td><td class="number">{bytes(one.files)}</td>
+                <td class="number">{Number(one.seconds.toPrecision(3))} s</td><td class="number">{share(one.seconds, found.seconds)}</td>
+                <td class="number">{count(one.changes)}</td></tr>
+            ))}</tbody>
+          </table>
+        </div>
+      )}
+      {found?.total === 0 && <p class="nothing">No query is followed, so no operators run.</p>}
     </section>
   );
 }

@@ -25,6 +25,7 @@ from millpond.api.routers import (
     feed,
     language,
     observation,
+    plans,
     queries,
     statements,
     streams,
@@ -84,6 +85,7 @@ def create_app(
     for router in (
         statements.router(pond, policy),
         queries.router(pond),
+        plans.router(pond),
         changes.router(pond, app.state.followers),
         feed.router(pond, app.state.followers, tickets, prefix),
         streams.router(pond, max_body),

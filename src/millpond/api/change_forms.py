@@ -3,12 +3,14 @@
 A change in NDJSON and in an event is one object, `{"cursor", "timestamp", "change", "row",
 "exact"}` and, where `exact` is false, `loss`. Its row has the query's columns by name; `exact` and
 `loss` are those of the changes it was read with. The id of an event is its cursor, so a browser
-that lost its connection sends the last cursor by itself (`Last-Event-ID`).
+that lost its connection sends the last cursor by itself (`Last-Event-ID`). Before the first change
+of a query's new definition stands `{"redefined", "columns"}`, or an event `redefined`.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,12 +40,26 @@ def encode_page(changes: Changes, form: str) -> bytes:
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
     objects = json_values.change_objects(changes)
+    before = [] if changes.redefined is None else [_describe_redefined(changes)]
     if form == encode.NDJSON:
-        return [json_values.dumps(body) + b"\n" for body in objects]
+        return [json_values.dumps(body) + b"\n" for body in (*before, *objects)]
     return [
-        b"id: %s\nevent: change\ndata: %s\n\n" % (body["cursor"].encode(), json_values.dumps(body))
-        for body in objects
+        *(b"event: redefined\ndata: %s\n\n" % json_values.dumps(body) for body in before),
+        *(
+            b"id: %s\nevent: change\ndata: %s\n\n"
+            % (body["cursor"].encode(), json_values.dumps(body))
+            for body in objects
+        ),
     ]
+
+
+def _describe_redefined(changes: Changes) -> dict[str, Any]:
+    """What stands before the first change of a query's new definition."""
+    columns = [f for f in changes.table.schema if f.name in changes.columns]
+    return {
+        "redefined": changes.redefined,
+        "columns": [{"name": f.name, "type": str(f.type)} for f in columns],
+    }
 
 
 def encode_failure(error: MillpondError, form: str) -> bytes:
@@ -58,6 +74,7 @@ def _arrow(changes: Changes) -> bytes:
         "cursor": changes.cursor,
         "newest": changes.newest,
         "as_of_us": changes.as_of,
+        "redefined": changes.redefined,
         **encode.promise_facts(changes),
     }
     metadata = {**(changes.table.schema.metadata or {}), CHANGES_KEY: json.dumps(facts)}
@@ -78,4 +95,5 @@ def from_arrow(data: bytes) -> Changes:
         facts["newest"],
         facts["as_of_us"],
         decode.losses(facts["loss"]),
+        facts["redefined"],
     )

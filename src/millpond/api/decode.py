@@ -105,6 +105,7 @@ def changes(body: dict[str, Any]) -> Changes:
         body["newest"],
         instant(body["as_of"]) or 0,
         losses(body["loss"]),
+        body["redefined"],
     )
 
 

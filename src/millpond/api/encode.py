@@ -270,6 +270,7 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         **promise_facts(changes),
         "cursor": changes.cursor,
         "newest": changes.newest,
+        "redefined": changes.redefined,
         **_table_json(json_values.format_instants(changes)),
     }
 

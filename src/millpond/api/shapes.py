@@ -139,6 +139,7 @@ class ChangesPage(TableRows, Promise):
     """Changes after a cursor.
 
     Send `cursor` as `after` to read on. `newest` is the number of the newest change there is.
+    `redefined` is the query's new text, if its new definition begins with these changes.
     """
 
     query: str
@@ -146,6 +147,7 @@ class ChangesPage(TableRows, Promise):
     final: bool
     cursor: str
     newest: int
+    redefined: str | None
 
 
 class FeedPage(Shape):
@@ -302,10 +304,14 @@ class QueryDefinition(Shape):
 
 
 class Query(QueryDefinition):
-    """A standing query with its columns; `changes` is null while nobody follows it."""
+    """A standing query with its columns; `changes` is null while nobody follows it.
+
+    `notes` say what is allowed, and probably not meant: that its last changes wait, for example.
+    """
 
     columns: list[Column]
     changes: ChangesProgress | None
+    notes: list[str]
 
 
 class ListedQuery(QueryDefinition):
@@ -321,6 +327,37 @@ class QueryPage(Shape):
     queries: list[ListedQuery]
     total: int
     next: int | None
+
+
+class QueryCost(Shape):
+    """What a followed query costs: its share of the operators that compute its changes.
+
+    `memory` and `files` are bytes of state, `seconds` the time operators took since they were made.
+    `shared` of its `operators` are those of other queries, too.
+    """
+
+    id: int
+    name: str
+    pattern: str
+    exact: bool
+    memory: float
+    files: float
+    seconds: float
+    rows: int
+    operators: int
+    shared: int
+    changes: int
+    up_to: Instant
+
+
+class QueryCosts(Shape):
+    """What followed queries cost; `memory`, `files` and `seconds` are those of all together."""
+
+    queries: list[QueryCost]
+    total: int
+    memory: float
+    files: float
+    seconds: float
 
 
 class QueryCount(Shape):
@@ -374,6 +411,120 @@ class PlanGraph(Shape):
     form: Literal[1]
     nodes: list[PlanNode]
     edges: list[PlanEdge]
+
+
+class PlannedQuery(Shape):
+    """A query of a plan: its strategy, and the id of its last operator."""
+
+    strategy: str
+    operator: str
+
+
+class PlannedOperator(Shape):
+    """An operator of a plan, which the `queries` have that are named.
+
+    What can be edited is not null where there is a choice: its `synopsis`, one of `synopses`; the
+    `order` in which it joins; whether queries share it.
+    """
+
+    name: str
+    detail: str
+    pattern: str
+    state: str
+    synopsis: str | None
+    synopses: list[str]
+    order: list[str] | None
+    shared: bool | None
+    inputs: list[str]
+    queries: list[str]
+
+
+class PlanDocument(Shape):
+    """The plans of queries; `form` is the version of this form.
+
+    `adopted` is the number of the plan that was adopted last. `queries` are by name, `operators` by
+    the id of their control tables.
+    """
+
+    form: Literal[1]
+    adopted: int
+    settings: dict[str, Any]
+    queries: dict[str, PlannedQuery]
+    operators: dict[str, PlannedOperator]
+
+
+class ChangedSetting(Shape):
+    """A setting of the pond that is other."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class ChangedStrategy(Shape):
+    """A query whose strategy is other."""
+
+    query: str
+    before: str
+    after: str
+
+
+class ChangedOperator(Shape):
+    """A field of an operator that is other."""
+
+    id: str
+    field: str
+    before: Any
+    after: Any
+
+
+class Costs(Shape):
+    """The shares of one core that a plan is expected to take."""
+
+    before: float
+    after: float
+
+
+class ChangedPlan(Shape):
+    """A query whose operators are other: the ids that go and come, and how many stay."""
+
+    query: str
+    goes: list[str]
+    comes: list[str]
+    stays: int
+    cost: Costs
+    plan: str
+
+
+class PlanDifference(Shape):
+    """What a document makes other; `pinned` operators are chosen from then on."""
+
+    settings: list[ChangedSetting]
+    strategies: list[ChangedStrategy]
+    operators: list[ChangedOperator]
+    plans: list[ChangedPlan]
+    pinned: int
+
+
+class AdoptedDifference(PlanDifference):
+    """What the adopted plan of this number made other."""
+
+    number: int
+
+
+class AdoptedPlan(Shape):
+    """A plan that was adopted: when, by whom, and what it changed."""
+
+    number: int
+    at: str
+    by: str | None
+    changed: list[str]
+
+
+class AdoptedPlans(Shape):
+    """The adopted plans that can be taken back, the last one first."""
+
+    plans: list[AdoptedPlan]
 
 
 class QueryPlan(Plan):

@@ -47,6 +47,27 @@ class SourceDef:
 
 
 @dataclass(frozen=True)
+class DefinitionMark:
+    """Where in a query's changes another definition of the query begins.
+
+    From the mark on, the changes add up to the new definition's answer. The first of them are the
+    difference between the two definitions' answers. If the columns are others, the old answer's
+    rows leave before the mark, and the difference is the whole answer.
+
+    Attributes:
+        number: The number of the last change before the mark.
+        ends: The number of the last change of the difference.
+        at: The instant of the difference.
+        text: The CQL of the new definition.
+    """
+
+    number: int
+    ends: int
+    at: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Derived:
     """The query whose changes are a derived stream's elements (SEMANTICS, section 4).
 
@@ -60,6 +81,8 @@ class Derived:
             left it; None while the query's changes go there.
         is_shared: Whether this is a shared log: it has the changes of all queries that differ from
             `text` in their predicates alone.
+        marks: Of a change log: where the query's later definitions begin, in order.
+        known_by: Of a change log whose query once read other streams: the ids of the first ones.
     """
 
     text: str
@@ -68,6 +91,8 @@ class Derived:
     shared_log: int | None = None
     apart_from: int | None = None
     is_shared: bool = False
+    marks: tuple[DefinitionMark, ...] = ()
+    known_by: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -174,8 +199,26 @@ SYSTEM_ACTIONS = StreamDef(
     ),
     retain_rows=100_000,
 )
+#: The control tables as a stream: at each look, an element for each entity. `rows` and `bytes` are
+#: what it holds, where it holds any; `figures` are all of its figures, as JSON.
+SYSTEM_ENTITIES = StreamDef(
+    -2,
+    "system$entities",
+    Schema(
+        (
+            Field("at", "TIMESTAMP"),
+            Field("id", "VARCHAR"),
+            Field("kind", "VARCHAR"),
+            Field("of", "VARCHAR"),
+            Field("rows", "BIGINT"),
+            Field("bytes", "BIGINT"),
+            Field("figures", "VARCHAR"),
+        )
+    ),
+    retain_rows=100_000,
+)
 #: The streams every pond has, by their ids, which no declared stream has.
-SYSTEM_STREAMS = {SYSTEM_ACTIONS.id: SYSTEM_ACTIONS}
+SYSTEM_STREAMS = {stream.id: stream for stream in (SYSTEM_ACTIONS, SYSTEM_ENTITIES)}
 SYSTEM = "system"
 
 

@@ -165,6 +165,16 @@ _EVERY = (
         " later, and catch up.",
     ),
     Option(
+        "entities_every",
+        (Scope.SYSTEM,),
+        LENGTH,
+        "how often the control tables become elements of `system$entities`, while a query that is"
+        " registered reads that stream",
+        "10 SECONDS",
+        entities=("observer",),
+        remark="A question that is asked once looks by itself. At most ten times a second.",
+    ),
+    Option(
         "query_memory",
         (Scope.SYSTEM,),
         MEMORY_OR_UNBOUNDED,

@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 import millpond
-from millpond.cli import manage_tokens
+from millpond.cli import manage_tokens, plan_documents
 from millpond.cli.complaints import complain
 from millpond.cli.config import Config, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
@@ -491,6 +491,7 @@ def trust(
 
 
 app.add_typer(manage_tokens.app, name="token")
+app.add_typer(plan_documents.app, name="plan")
 
 
 @app.command()

@@ -70,6 +70,10 @@ class DistinctAnnouncing(Unary):
         assert not self.input.announces
 
     @property
+    def logical_identity(self) -> tuple[str]:
+        return ("distinct",)
+
+    @property
     def edge(self) -> Edge:
         return RULES["distinct"]([self.input.edge])
 

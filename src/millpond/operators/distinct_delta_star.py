@@ -83,6 +83,10 @@ class DistinctDeltaStar(Unary):
     def identity(self) -> tuple[bool, ...]:
         return (self.keeps_input,)
 
+    @property
+    def logical_identity(self) -> tuple[str]:
+        return ("distinct",)
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         every = range(len(given.columns))

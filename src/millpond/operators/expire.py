@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
@@ -59,6 +60,10 @@ class Expire(Unary):
         if self.partitions == ARRIVAL_ORDER:
             return "rows in order of arrival"
         return f"{self.partitions} partitions by expiration"
+
+    @cached_property
+    def logical_key(self) -> str:
+        return self.input.logical_key
 
     @property
     def identity(self) -> tuple[int, ...]:

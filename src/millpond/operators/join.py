@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from millpond.operators.protocol.cost_model import (
     guess_selectivity,
 )
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.join_side import Side, compact_both
@@ -59,6 +60,10 @@ class Join(Node):
         nulls_match: Whether NULL keys are equal to each other, as in set operations.
         label: What EXPLAIN calls the join where it is a part of another operation.
         text: The condition as the query wrote it, for EXPLAIN.
+        group: Where more than two items are joined, the key of their join in the order of the text:
+            equal whatever order they are joined in. It is on the last of the joins.
+        items: The items of the group, in the order of the text; `order` has their places in the
+            order in which they are joined.
     """
 
     left: Node
@@ -70,6 +75,9 @@ class Join(Node):
     nulls_match: bool = False
     label: str = "join"
     text: str = ""
+    group: str = ""
+    items: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()
 
     state = "rows by key, both sides"
     purges = True
@@ -94,6 +102,10 @@ class Join(Node):
     def identity(self) -> tuple[Any, ...]:
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
+
+    @cached_property
+    def logical_key(self) -> str:
+        return hash_text(f"joins {self.group}") if self.group else super().logical_key
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left, right = inputs

@@ -73,6 +73,10 @@ class SetOperation(Node):
     def identity(self) -> tuple[Any, ...]:
         return (self.rule,)
 
+    @property
+    def logical_identity(self) -> tuple[Any, ...]:
+        return ("distinct",) if self.rule == "distinct" else super().logical_identity
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         first = inputs[0]
         every = range(len(first.columns))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
+from millpond.runtime.batch_tasks import SEGMENT_BYTES, BuiltSegment, SplitRun
 from millpond.state.arrow_file import FileMeta, write_together
 from millpond.state.segment_file import SEQUENCE, TIMESTAMP, encode_elements
 from millpond.state.store import new_path
@@ -20,6 +20,8 @@ from millpond.state.version import DATA
 #: Bytes of a file of several segments, about. It stays until all of them are merged or trimmed, so
 #: this is what one segment that stays can hold.
 MOST_SHARED_BYTES = 1 << 16
+#: Changes of a segment that is written at once, at most.
+_SEGMENT_ROWS = 1_000_000
 
 
 def write_logs(
@@ -54,6 +56,23 @@ def write_logs(
             built[place] = BuiltSegment(log, DATA, own, first, last, run, start=start)
             start += changes.num_rows
     return [built[place] for place in range(len(parts))]
+
+
+def write_log(store: str, log_id: int, changes: pa.Table) -> list[BuiltSegment]:
+    """Write changes of one change log, with `__at` and `__sign`, as its segments.
+
+    Raises:
+        MillpondError: STORE-603, a file cannot be written.
+    """
+    stamps = changes["__at"].cast(pa.int64())
+    elements = changes.drop_columns(["__at"]).append_column(TIMESTAMP, stamps)
+    step = max(1, min(_SEGMENT_ROWS, SEGMENT_BYTES * len(elements) // max(elements.nbytes, 1)))
+    parts = []
+    for start in range(0, len(elements), step):
+        part = elements.slice(start, step)
+        numbers = pa.array(np.arange(len(part), dtype=np.int64))
+        parts.append((log_id, part.append_column(SEQUENCE, numbers).combine_chunks()))
+    return write_logs(store, parts)
 
 
 def discard_all(gone: Iterable[BuiltSegment], kept: Iterable[BuiltSegment]) -> None:

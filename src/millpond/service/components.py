@@ -26,6 +26,8 @@ from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.time import END, now
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.explain.notes import find_notes
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
@@ -40,6 +42,7 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
+from millpond.service.definitions.redefinition import Redefinitions
 from millpond.service.definitions.replicas import Replicas
 from millpond.service.definitions.reset_clock import ClockReset, ClockResets
 from millpond.service.definitions.sources import Sources
@@ -54,6 +57,7 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.ingest.system_streams import SystemStreams
 from millpond.service.inputs import Inputs
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
@@ -134,6 +138,7 @@ class Components:
         sinks: Delivers the changes of queries.
         subscriptions: Fetches, subscribes, and wakes who waits for changes.
         clock_resets: Sets the clocks of streams back.
+        redefinitions: Gives queries other definitions.
         alterations: Alters streams.
         sources: What streams are read from.
         inputs: Waits for what answers wait for.
@@ -179,7 +184,8 @@ class Components:
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
-        self.actions = Actions(store, self.log, self.floors, self.events)
+        self.system_streams = SystemStreams(store, self.log, self.floors, self.events)
+        self.actions = Actions(self.system_streams)
         self.door = Door(self._queue_memory, self.actions)
         wanted = Wanted(self.registrar)
         self.pressure = Pressure(self.door, self.log, self.actions)
@@ -292,6 +298,16 @@ class Components:
             self.maintenance,
             self.invoker.summaries,
             self.clock,
+        )
+        self.redefinitions = Redefinitions(
+            store,
+            self.log,
+            self.registrar,
+            self.derivations,
+            self.advancer,
+            self.invoker,
+            self.relations_state,
+            self.floors,
         )
         self.alterations = StreamAlterations(
             self.log, self.intake, self.sequencer, self.inner_streams, self.clock
@@ -526,6 +542,14 @@ class Components:
             found = self.directory.find(self.log.version, selection)
             self.registrar.unregister_many(found)
         return len(found)
+
+    def find_notes(self, query: QueryDef, bound: BoundQuery | None) -> list[str]:
+        """What is probably not meant about a query; nothing of one that does not bind."""
+        if bound is None:
+            return []
+        version = self.log.version
+        follows = bool(query.options.get("follow")) or version.change_log(query.id) is not None
+        return find_notes(bound, version.find, follows)
 
     def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
         """Find the heartbeats of streams that readers of a version may rely on now."""

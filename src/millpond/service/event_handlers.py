@@ -153,8 +153,8 @@ class EventHandlers(Events):
         for query_id, error in self._derivations.follow_many(queries).items():
             log.warning("query %d cannot be followed: %s", query_id, error)
 
-    def action_recorded(self) -> None:
-        """Wake those who follow `system$actions`, and who merges its segments."""
+    def system_stream_grew(self) -> None:
+        """Wake those who follow a stream of the pond's own, and who merges its segments."""
         self._maintenance.wake()
         self._advancer.wake()
 

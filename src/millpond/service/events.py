@@ -49,8 +49,8 @@ class Events(Protocol):
         """Somebody registered or altered queries with `follow`; the registrar's lock is held."""
         ...
 
-    def action_recorded(self) -> None:
-        """A step of a ladder became an element of `system$actions`."""
+    def system_stream_grew(self) -> None:
+        """A stream of the pond's own has new elements."""
         ...
 
     def query_activated(self, changes: StreamDef) -> None:

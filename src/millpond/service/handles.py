@@ -133,16 +133,16 @@ class Handle(Followable):
         """Change options, `active=False`, or values of parameters, `params={"most": 10}`.
 
         With other values the query is another one from then on, as with CREATE OR REPLACE QUERY;
-        parameters that are not given keep theirs.
+        parameters that are not given keep theirs. Followed changes go on behind a mark.
 
         Raises:
             MillpondError: CQL-214, an option is none; CQL-103, the query has no such parameter, or
-                a value is none; POND-401, other values, and the query is followed.
+                a value is none; POND-401, its changes cannot go on as the other query's.
         """
         registrar = self._components.registrar
         if "params" in options:
             values = options.pop("params")
-            registrar.alter_parameters(self.definition, values, options)
+            self._components.redefinitions.alter_parameters(self.definition, values, options)
             self._components.inner_streams.drop_unread()
         else:
             registrar.alter(self.definition, options)
@@ -163,6 +163,7 @@ class Handle(Followable):
             "registered_at": time.format_instant(definition.registered_at),
             "columns": [] if bound is None else bound.output.to_json(),
             "changes": self._components.subscriptions.progress(definition),
+            "notes": self._components.find_notes(definition, bound),
         }
 
     def __repr__(self) -> str:

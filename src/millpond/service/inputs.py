@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import SYSTEM_ENTITIES, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Runtime
 from millpond.service.changes.advancer import Advancer
@@ -57,11 +57,14 @@ class Inputs:
         self._advancer = advancer
         self._background = background
         self._bounded = bounded
+        #: Makes the control tables, as they are now, elements of `system$entities`.
+        self.look_at_entities: Callable[[], None] = lambda: None
 
     def wait(self, text: str | None = None) -> None:
         """Wait for rows that statements pushed, and until bounded sources are read to their ends.
 
-        With a query's text also for the derived streams it reads.
+        With a query's text also for the derived streams it reads; and if it reads the control
+        tables, it finds them as they are now.
 
         Raises:
             MillpondError: POND-405 when the rows have not become an epoch for a minute.
@@ -70,6 +73,8 @@ class Inputs:
         if self._bounded:
             self._sources.read_to_end()
             self._replicas.catch_up()
+        if text is not None and SYSTEM_ENTITIES.name in text.lower():
+            self.look_at_entities()
         version = self._log.version
         # A derived stream has a name; without any there is nothing to be read for it.
         if text is not None and any(s.derived is not None for s in version.named_streams()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -35,9 +35,12 @@ from millpond.service.ingest import given_rows, row_formats
 from millpond.service.ingest.given_rows import RowFormat
 from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
+from millpond.service.observe.entity_stream import EntityStream
 from millpond.service.observe.explain import Explainer
 from millpond.service.observe.metrics import Metrics
+from millpond.service.observe.query_costs import QueryCost, QueryCosts
 from millpond.service.observe.status import describe_status
+from millpond.service.plans.plans import Plans
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
@@ -73,11 +76,16 @@ class Pond:
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
         self._entities = Entities(self._components)
+        self._plans = Plans(self._components)
+        self._costs = QueryCosts(self._components)
         self._explainer = Explainer(self._components, self._entities, self._metrics)
         self._on_close = on_close
         ceilings = settings.get("ceilings")
         self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
+        self._observer = EntityStream(self._components, self._entities)
+        self._components.inputs.look_at_entities = self._observer.look
         self._components.start()
+        self._observer.start()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -323,6 +331,56 @@ class Pond:
         chosen = None if query is None else self.query(query).definition
         return self._explainer.draw_shared(chosen)
 
+    def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
+        """List what followed queries cost: their shares of memory, time and state; None: all."""
+        return self._costs.list_costs(queries)
+
+    # -- plans as documents --------------------------------------------------------------------
+
+    def export_plan(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
+        """Export the plans by which changes are computed as a document.
+
+        Args:
+            queries: Names of followed queries and derived streams; all by default.
+
+        Raises:
+            MillpondError: CQL-201, the changes of one are not computed.
+        """
+        return self._plans.export(queries)
+
+    def compare_plan(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Compare a document with the plan that runs; nothing changes.
+
+        Raises:
+            MillpondError: CQL-201 and CQL-214, it could not be adopted.
+        """
+        return self._plans.compare(document)
+
+    def adopt_plan(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]:
+        """Adopt a document while queries run; return what it made other, and its number.
+
+        No answer and no change is another one. The plans of the queries it names stay as they are
+        from then on, and later queries are planned around them, until it is taken back.
+
+        Args:
+            document: The plan, whole or with the parts that are to be other.
+            by: Who adopts it.
+
+        Raises:
+            MillpondError: as `compare_plan`.
+        """
+        self._components.check_open()
+        return self._plans.adopt(document, by)
+
+    def adopted_plans(self) -> list[dict[str, Any]]:
+        """List the adopted plans that can be taken back, the last one first."""
+        return self._plans.list_adopted()
+
+    def undo_plan(self) -> dict[str, Any]:
+        """Take the plan back that was adopted last. Raises CQL-201 if there is none."""
+        self._components.check_open()
+        return self._plans.take_back()
+
     # -- rows ----------------------------------------------------------------------------------
 
     def ingest(self, stream: str, rows: Any, idempotency_key: str | None = None) -> IngestReceipt:
@@ -515,6 +573,7 @@ class Pond:
         if self._components.closed:
             return
         try:
+            self._observer.stop()
             self._components.stop()
         finally:
             if self._on_close is not None:

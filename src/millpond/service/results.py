@@ -177,6 +177,9 @@ class Changes:
         as_of: All changes up to this instant are here or before the cursor.
         loss: What the changes from the one at the given cursor up to here lack, and why; empty for
             exact changes.
+        redefined: The CQL of the query's new definition, if it begins with these changes: from
+            here on they add up to its answer, and the first of them are the difference to the old
+            one's. None of other changes.
     """
 
     table: pa.Table
@@ -185,6 +188,7 @@ class Changes:
     newest: int
     as_of: int
     loss: tuple[Loss, ...] = ()
+    redefined: str | None = None
 
     #: Changes have no intervals: a bound is of a cell of an answer.
     bounds = None
@@ -219,6 +223,7 @@ class Changes:
         newest: int,
         as_of: int,
         loss: tuple[Loss, ...] = (),
+        redefined: str | None = None,
     ) -> Changes:
         """Changes from the elements of a change log or of a derived stream."""
         count = found.num_rows
@@ -232,7 +237,7 @@ class Changes:
         table = pa.Table.from_arrays(
             [cursors, stamps, signs, *values], names=["cursor", "timestamp", "change", *columns]
         )
-        return Changes(table, query, f"{prefix}.{upto}", newest, as_of, loss)
+        return Changes(table, query, f"{prefix}.{upto}", newest, as_of, loss, redefined)
 
     @property
     def columns(self) -> list[str]:

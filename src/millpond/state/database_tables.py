@@ -13,6 +13,7 @@ import xxhash
 
 from millpond.catalog.objects import (
     Definition,
+    DefinitionMark,
     Derived,
     FunctionDef,
     QueryDef,
@@ -172,7 +173,7 @@ def definition_row(
             if definition.resets:
                 body["resets"] = definition.resets
             if definition.derived is not None:
-                body["derived"] = asdict(definition.derived)
+                body["derived"] = _derived_json(definition.derived)
             return definition.id, "stream", _dump(body)
         case RelationDef():
             body = {
@@ -224,11 +225,24 @@ def definition_of(
     body["schema"] = Schema.from_json(body["schema"])
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":
-        body["derived"] = Derived(**body["derived"]) if body.get("derived") else None
+        body["derived"] = _read_derived(body["derived"]) if body.get("derived") else None
         body["constraints"] = tuple(map(Constraint.from_json, body.get("constraints", ())))
         return StreamDef(id=id, **body)
     body["primary_key"] = tuple(body["primary_key"])
     return RelationDef(id=id, **body)
+
+
+def _derived_json(derived: Derived) -> dict[str, Any]:
+    """A derivation as JSON has it; what most do not have is left out."""
+    facts = asdict(derived)
+    return {n: v for n, v in facts.items() if n not in ("marks", "known_by") or v}
+
+
+def _read_derived(body: dict[str, Any]) -> Derived:
+    """Read what `_derived_json` wrote."""
+    marks = tuple(DefinitionMark(**mark) for mark in body.get("marks", ()))
+    known_by = tuple(body["known_by"]) if body.get("known_by") else None
+    return Derived(**{**body, "marks": marks, "known_by": known_by})
 
 
 def _source_json(source: SourceDef | None) -> dict[str, Any] | None:

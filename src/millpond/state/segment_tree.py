@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,23 @@ def level(rows: int, fanout: int = 8, base_rows: int = 65_536) -> int:
 def arrival_order(segments: Iterable[SegmentRef]) -> list[SegmentRef]:
     """Sort segments in the order in which their elements arrived."""
     return sorted(segments, key=lambda s: (s.epoch, s.min_ts, s.id))
+
+
+def divide_by_numbers(
+    segments: Sequence[SegmentRef], numbers: Sequence[int]
+) -> list[list[SegmentRef]]:
+    """Divide segments of changes by the numbers of their first changes; no merge crosses one.
+
+    Args:
+        segments: The segments, each with consecutive numbers.
+        numbers: Ascending numbers of changes; each is the first of a part.
+    """
+    if not numbers:
+        return [list(segments)]
+    parts: list[list[SegmentRef]] = [[] for _ in range(len(numbers) + 1)]
+    for segment in segments:
+        parts[bisect_right(numbers, segment.seq_runs[0][1])].append(segment)
+    return parts
 
 
 def plan_merges(

@@ -1,6 +1,7 @@
 """The store: a directory that holds everything a pond knows, and survives its process.
 
     FORMAT        what the directory is
+    DUCKDB        by which DuckDB what is derived from elements was computed
     LOCK          held by the process that has the store open; says which
     journal/      every change as a numbered, checksummed record; snapshots of pond.db
     pond.db       definitions, clocks, the epoch log, the inbox's rows (SQLite): the journal's fold
@@ -44,6 +45,7 @@ from millpond.state.inbox.staged_parts import StagedParts
 from millpond.state.migrations import MIGRATIONS
 from millpond.state.migrations.write_format import write_format
 from millpond.state.outside_files import check_ordinary
+from millpond.state.scalar_version import renew_derived, write_scalar_version
 from millpond.state.scratch_folder import SCRATCH
 from millpond.state.set_aside import (
     SetAside,
@@ -107,6 +109,7 @@ class Store:
             *self._recover(),
             *self.inbox.recovered.problems,
         ]
+        renew_derived(directory, self.log)
         clean_set_aside(directory, self._clock())
 
     @staticmethod
@@ -346,5 +349,6 @@ def _prepare(directory: Path) -> None:
     """Make missing files and directories; FORMAT first, since it marks the directory as a store."""
     if not (directory / "FORMAT").exists():
         write_format(directory, FORMAT)
+        write_scalar_version(directory)
     for name in _DIRECTORIES:
         make_directory(directory / name)

@@ -24,7 +24,6 @@ from millpond.catalog.objects import (
     REJECTS,
     SHED,
     SUFFIXES,
-    SYSTEM_ACTIONS,
     SYSTEM_STREAMS,
     WAITING,
     Definition,
@@ -277,8 +276,9 @@ class Version:
         if id is not None:
             found = self.definition(id)
             return None if isinstance(found, StreamDef) and found.is_change_log else found
-        if folded == SYSTEM_ACTIONS.name:
-            return SYSTEM_ACTIONS
+        for system_stream in SYSTEM_STREAMS.values():
+            if folded == system_stream.name:
+                return system_stream
         for kind, suffix in SUFFIXES.items():
             if folded.endswith(suffix):
                 stream = self.streams.get(self.ids.get(folded.removesuffix(suffix), -1))

@@ -60,14 +60,10 @@ def test_what_is_refused_changes_nothing(pond: Pond, given: object, code: str) -
     assert values(query.invoke()) == [0]
 
 
-def test_a_query_without_parameters_or_with_followers_is_refused(pond: Pond) -> None:
+def test_a_query_without_parameters_is_refused(pond: Pond) -> None:
     plain = pond.register("SELECT v FROM s", "plain")
     with pytest.raises(MillpondError, match=r"CQL-103.*has no parameters"):
         plain.alter(params={"a": 1})
-    query = pond.register(TEXTS["query"], "q", params={"most": 1, "not": "x"})
-    query.fetch()
-    with pytest.raises(MillpondError, match="POND-401"):
-        query.alter(params={"most": 2})
     pond.execute("CREATE OR REPLACE QUERY plain AS SELECT k FROM s")
     with pytest.raises(MillpondError, match="CQL-103"):
         plain.alter(params={"a": 1})

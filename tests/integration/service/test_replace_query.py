@@ -92,16 +92,13 @@ def test_changes_begin_with_the_replacement(pond: Pond) -> None:
     assert [c.row for c in pond.query("q").fetch()] == [(1,), (42,)]
 
 
-def test_a_followed_query_is_not_replaced(pond: Pond) -> None:
+def test_a_followed_query_gets_other_options(pond: Pond) -> None:
     pond.execute("CREATE QUERY q AS SELECT v FROM s")
-    pond.query("q").fetch()
-    with pytest.raises(MillpondError, match="POND-401") as refused:
-        pond.execute("CREATE OR REPLACE QUERY q AS SELECT v FROM t")
-    assert refused.value.span is not None
-    assert pond.query("q").definition.text == "SELECT v FROM s"
+    cursor = pond.query("q").fetch().cursor
     pond.execute("CREATE OR REPLACE QUERY q AS SELECT v FROM s")
     pond.execute("CREATE OR REPLACE QUERY q WITH (weight = 2) AS SELECT v FROM s")
     assert pond.query("q").definition.options == {"weight": 2}
+    assert pond.query("q").fetch(cursor).redefined is None
 
 
 @pytest.mark.parametrize(

@@ -116,20 +116,20 @@ class Browser:
 
         self.wait(look, f'no button "{label}"').click()
 
-    def write(self, text: str) -> None:
-        """Type into the editor, in place of what is there."""
-        editor = self.editor()
+    def write(self, text: str, host: str = "#editor") -> None:
+        """Type into an editor, in place of what is there."""
+        editor = self.editor(host)
         editor.click()
         keys = ActionChains(self.driver)
         keys.key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL)
         keys.send_keys(Keys.DELETE).perform()
         self.driver.execute_cdp_cmd("Input.insertText", {"text": text})
 
-    def editor(self) -> WebElement:
-        """The editor's text, which is in a root of its own."""
-        host = self.find("#editor")
+    def editor(self, host: str = "#editor") -> WebElement:
+        """An editor's text, which is in a root of its own."""
+        found = self.find(host)
         return self.wait(
-            lambda: host.shadow_root.find_element(By.CSS_SELECTOR, ".cm-content"), "no editor"
+            lambda: found.shadow_root.find_element(By.CSS_SELECTOR, ".cm-content"), "no editor"
         )
 
     def in_editor(self, selector: str) -> list[WebElement]:

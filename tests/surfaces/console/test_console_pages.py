@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from browser import Keys
 
@@ -74,6 +76,7 @@ def test_queries_and_one_query(page, pond: Pond) -> None:
     pond.execute("HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:56:00'")
     there.sees("ZZ", "#changes")
     there.sees("ZZ", ".answer")
+    there.sees("of them shared", "#costs")
     # The answer as it was.
     there.open(there.run("return location.href.replace('live=1', 'at=2026-03-01T11:45:00')"))
     there.sees("as of 2026-03-01 11:45:00", ".foot")
@@ -90,6 +93,10 @@ def test_system(page, pond: Pond) -> None:
     there.sees("never", "[aria-label='Rows of rejects_flights']")
     there.find("[aria-label='Find an entity']").send_keys("inbox")
     there.sees("queue:inbox")
+    pond.execute(QUERY)
+    pond.query("late").fetch()
+    there.open(there.run("return location.href"))
+    there.sees("late", "#shares")
     assert there.complaints() == []
 
 
@@ -104,6 +111,31 @@ def test_plan(page, pond: Pond) -> None:
     there.press("queries: late")
     there.sees("standing queries that read the same", "#chosen")
     assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")
+    assert there.complaints() == []
+
+
+def test_a_plan_is_edited_adopted_and_taken_back(page, pond: Pond) -> None:
+    pond.execute("CREATE QUERY kinds AS SELECT DISTINCT carrier FROM flights [RANGE 1 HOUR]")
+    pond.query("kinds").fetch()
+    there = page("#/plan?query=kinds")
+    there.press("Export the plan of kinds")
+    there.editor("#document")
+    document = pond.export_plan(["kinds"])
+    distinct = next(o for o in document["operators"].values() if o["synopsis"])
+    distinct["synopsis"] = next(s for s in distinct["synopses"] if s != distinct["synopsis"])
+    there.write("no plan", "#document")
+    there.press("Show the difference")
+    there.sees("cannot be read", ".error")
+    there.write(json.dumps(document), "#document")
+    there.press("Show the difference")
+    there.sees(distinct["synopsis"], "#difference")
+    assert pond.adopted_plans() == []
+    there.press("Adopt")
+    there.sees("Plan 1 is adopted", "#document-said")
+    assert [one["number"] for one in pond.adopted_plans()] == [1]
+    there.press("Take back")
+    there.sees("Plan 1 is taken back", "#document-said")
+    assert pond.adopted_plans() == []
     assert there.complaints() == []
 
 

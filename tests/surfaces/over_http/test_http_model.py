@@ -308,6 +308,18 @@ class Surface(RuleBasedStateMachine):
         if found.status_code == 200:
             shapes.Plan.model_validate(found.json())
         shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
+        shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
+        document = self.call("GET", "/v1/plan/document", 200).json()
+        shapes.PlanDocument.model_validate(document)
+        compared = self.call("POST", "/v1/plan/compare", 200, json=document)
+        shapes.PlanDifference.model_validate(compared.json())
+        adopted = self.call("POST", "/v1/plan/adopt", 200, json=document).json()
+        shapes.AdoptedDifference.model_validate(adopted)
+        listed = shapes.AdoptedPlans.model_validate(
+            self.call("GET", "/v1/plan/adopted", 200).json()
+        )
+        assert listed.plans[0].number == adopted["number"]
+        shapes.AdoptedPlan.model_validate(self.call("POST", "/v1/plan/undo", 200).json())
 
     @precondition(lambda self: self.streams)
     @rule(name=names, numbers=rows)

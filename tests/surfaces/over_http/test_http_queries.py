@@ -38,7 +38,23 @@ def test_register(http):
     assert (body["name"], body["cql"]) == ("late", LATE)
     assert body["options"] == {"weight": 2.0}
     assert body["registered_at"] == "2026-03-01T12:00:00.000000"
+    assert body["notes"] == []
     assert response.headers["location"] == f"/v1/queries/{body['id']}"
+
+
+def test_a_followed_query_over_a_pushed_stream_has_a_note(http):
+    body = {"cql": LATE, "name": "late", "options": {"follow": True}}
+    (note,) = http.post("/v1/queries", json=body).json()["notes"]
+    assert note.startswith("flights is pushed and has no IDLE AFTER")
+    assert http.get("/v1/queries/late").json()["notes"] == [note]
+    http.patch("/v1/streams/flights", json={"idle_after": "30 seconds"}).raise_for_status()
+    assert http.get("/v1/queries/late").json()["notes"] == []
+
+
+def test_a_query_gets_a_note_when_it_is_followed(http, late):
+    assert late["notes"] == []
+    http.get("/v1/queries/late/changes").raise_for_status()
+    assert len(http.get("/v1/queries/late").json()["notes"]) == 1
 
 
 def test_register_many(http):

@@ -121,7 +121,13 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/queries/{query}/plan": ({}, QUERY, "reader"),
     "GET /v1/queries/{query}/changes": ({}, QUERY, "reader"),
     "GET /v1/plan": ({"params": {"query": "SELECT ts FROM @"}}, STREAM, "reader"),
+    "GET /v1/costs": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "GET /v1/plan/graph": ({}, NONE, "admin"),
+    "GET /v1/plan/document": ({}, NONE, "admin"),
+    "POST /v1/plan/compare": ({"json": {"form": 1}}, NONE, "admin"),
+    "POST /v1/plan/adopt": ({"json": {"form": 1}}, NONE, "admin"),
+    "GET /v1/plan/adopted": ({}, NONE, "admin"),
+    "POST /v1/plan/undo": ({}, NONE, "admin"),
     "GET /v1/changes": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "POST /v1/tickets": ({"json": {"queries": ["@"]}}, QUERY, "reader"),
     "GET /v1/streams": ({}, NONE, "reader"),
@@ -148,7 +154,13 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/streams/{stream}/changes": ({}, (["late"], ["raises", *STREAM[1]]), "reader"),
 }
 #: Calls that choose queries, for which a query over a stream that is not granted is still a query.
-LISTED = {"GET /v1/queries", "PATCH /v1/queries", "DELETE /v1/queries", "POST /v1/tickets"}
+LISTED = {
+    "GET /v1/queries",
+    "GET /v1/costs",
+    "PATCH /v1/queries",
+    "DELETE /v1/queries",
+    "POST /v1/tickets",
+}
 
 
 def send(client: httpx.Client, call: str, name: str) -> httpx.Response:

@@ -176,6 +176,8 @@ def test_every_body_refuses_unknown_fields(app: FastAPI, http: httpx.Client) -> 
         "/v1/streams/{stream}/batches": {"writer": "w", "parts": [], "dry_run": True},
         "/v1/entities/{entity}": {"dry_run": True},
         "/v1/tickets": {"tag": "x", "dry_run": True},
+        "/v1/plan/compare": {"form": 1, "dry_run": True},
+        "/v1/plan/adopt": {"form": 1, "dry_run": True},
     }
     http.post("/v1/statements", json={"text": f"CREATE STREAM s AS ISTREAM({QUERY})"})
     names = {"{query}": "q", "{stream}": "s", "{entity}": "eddies:all"}

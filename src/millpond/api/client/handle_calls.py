@@ -38,11 +38,17 @@ _PAUSE_SECONDS = 0.25
 
 
 def fetch(path: str, after: str | int | None = None, limit: int | None = None) -> Steps[Changes]:
-    """The changes after a cursor, or from the first on, as far as they are final."""
+    """The changes after a cursor, or from the first on, as far as they are final.
+
+    Those of a new definition of the query are given by themselves: read on after the cursor.
+    """
     pages = [(yield from page(path, after, limit))]
     while pages[-1].position < pages[-1].newest and (limit is None or _length(pages) < limit):
         rest = None if limit is None else limit - _length(pages)
-        pages.append((yield from page(path, pages[-1].cursor, rest)))
+        following = yield from page(path, pages[-1].cursor, rest)
+        if following.redefined is not None:
+            break
+        pages.append(following)
     table = pa.concat_tables([page.table for page in pages], promote_options="permissive")
     loss = merge_losses(loss for page in pages for loss in page.loss)
     return replace(pages[-1], table=table, loss=loss)

@@ -107,6 +107,35 @@ def explain(text_or_name: str, level: str = "logical") -> Steps[str]:
     return str((yield from get("/v1/plan", query=text_or_name, level=level))["plan"])
 
 
+# Plans as documents
+
+
+def export_plan(queries: Sequence[str] | None = None) -> Steps[dict[str, Any]]:
+    """The plans by which changes are computed as a document; of all queries by default."""
+    return (yield from get("/v1/plan/document", **given(queries=queries)))
+
+
+def compare_plan(document: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    """What would be other if a document were adopted."""
+    response = yield from send("POST", "/v1/plan/compare", dict(document), again=True)
+    return dict(response.json())
+
+
+def adopt_plan(document: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    """Adopts a document while queries run; returns what it made other, and its number."""
+    return dict((yield from send("POST", "/v1/plan/adopt", dict(document))).json())
+
+
+def adopted_plans() -> Steps[list[dict[str, Any]]]:
+    """The adopted plans that can be taken back, the last one first."""
+    return list((yield from get("/v1/plan/adopted"))["plans"])
+
+
+def undo_plan() -> Steps[dict[str, Any]]:
+    """Takes the plan back that was adopted last; returns which one that was."""
+    return dict((yield from send("POST", "/v1/plan/undo")).json())
+
+
 # Rows
 
 

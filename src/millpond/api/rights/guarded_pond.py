@@ -6,7 +6,7 @@ have, and passes none on that it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -32,11 +32,15 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.given_rows import RowFormat
+from millpond.service.observe.query_costs import QueryCost
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.registration_request import fill_registration
 from millpond.service.results import FACTS_OF_ADMINS, Answer, IngestReceipt, StatementResult
+
+#: Why plans are the admin's.
+_PLANS = "plans are what the queries of all owners share"
 
 #: Statements that make queries, or have them followed: they are counted one at a time.
 _COUNTED = (statements.CreateQuery, statements.Fetch, statements.Alter)
@@ -225,6 +229,14 @@ class GuardedPond:
         rights = self._rights()
         return self._pond.followed_among(query for query in queries if rights.owns(query))
 
+    def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
+        """What queries cost that the caller owns."""
+        rights = self._rights()
+        if queries is None and not rights.caller.is_admin:
+            queries = self._pond.queries(owner=rights.caller.owner)
+        own = None if queries is None else [q for q in queries if rights.owns(q)]
+        return self._pond.query_costs(own)
+
     # -- plans ---------------------------------------------------------------------------------
 
     def explain(self, text_or_name: str, level: str = "logical") -> str:
@@ -246,6 +258,28 @@ class GuardedPond:
     def plan_graph(self, query: str | int | None = None) -> dict[str, Any]:
         self._rights().check_level(Level.SHARED)
         return self._pond.plan_graph(query)
+
+    def export_plan(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _PLANS)
+        return self._pond.export_plan(queries)
+
+    def compare_plan(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _PLANS)
+        return self._pond.compare_plan(document)
+
+    def adopt_plan(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]:
+        """Adopt a plan, as the caller."""
+        rights = self._rights()
+        rights.need(Role.ADMIN, _PLANS)
+        return self._pond.adopt_plan(document, by or rights.caller.id)
+
+    def adopted_plans(self) -> list[dict[str, Any]]:
+        self._rights().need(Role.ADMIN, _PLANS)
+        return self._pond.adopted_plans()
+
+    def undo_plan(self) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _PLANS)
+        return self._pond.undo_plan()
 
     # -- rows ----------------------------------------------------------------------------------
 

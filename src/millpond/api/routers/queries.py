@@ -198,6 +198,37 @@ def router(pond: ServedPond) -> APIRouter:
         }
         return _json(body)
 
+    @routes.get(
+        "/v1/costs",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
+    )
+    def list_costs(
+        selection: Annotated[SelectionParameters, Depends()],
+        sort: Annotated[
+            Literal["memory", "files", "seconds", "changes"],
+            Query(description="What is most of the first."),
+        ] = "memory",
+        limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
+    ) -> Response:
+        """Lists what followed queries cost: their shares of memory, of files and of time."""
+        chosen = selection.read()
+        found = pond.query_costs(
+            None if chosen.is_everything else pond.list_queries(chosen).queries
+        )
+        found.sort(key=lambda cost: (-getattr(cost, sort), cost.id))
+        totals = {
+            name: sum(getattr(cost, name) for cost in found)
+            for name in ("memory", "files", "seconds")
+        }
+        return _json(
+            {
+                "queries": [cost.to_json() for cost in found[:limit]],
+                "total": len(found),
+                **totals,
+            }
+        )
+
     @routes.patch(
         "/v1/queries",
         response_class=Response,
@@ -301,37 +332,6 @@ def router(pond: ServedPond) -> APIRouter:
         """Returns the query's plan as text, at one of the levels of EXPLAIN."""
         handle = find_query(pond, query)
         return _json({"id": handle.id, "level": level, "plan": handle.plan(level)})
-
-    @routes.get(
-        "/v1/plan",
-        response_class=Response,
-        responses=describe_answer(shapes.Plan) | describe_errors(*BINDS),
-    )
-    def explain(
-        query: Annotated[
-            str | Absent, Query(description="A query's text, or a registered query's name.")
-        ] = None,
-        level: Level = Level.LOGICAL,
-    ) -> Response:
-        """Returns the plan of any query; without `query`, what all registered queries share."""
-        if query is None:
-            return _json({"level": Level.SHARED, "plan": pond.shared_plan()})
-        return _json({"level": level, "plan": pond.explain(query, level)})
-
-    @routes.get(
-        "/v1/plan/graph",
-        response_class=Response,
-        responses=describe_answer(shapes.PlanGraph) | describe_errors(404),
-    )
-    def plan_graph(
-        query: Annotated[
-            str | Absent, Query(description="A registered query's name or id, to be lit.")
-        ] = None,
-    ) -> Response:
-        """Returns what all registered queries share as a graph: streams, what their elements pass,
-        and the queries behind it. The part that serves one query can be lit.
-        """
-        return _json(json_values.to_json_value(pond.plan_graph(query)))
 
     return routes
 

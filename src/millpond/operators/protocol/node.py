@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
@@ -155,6 +156,7 @@ class Node(ABC):
         is_stateless: Whether its operator is `Stateless`.
         lends: Whether its output refers to its operator's state: then all readers have to read it
             before the operator runs again.
+        owner: The query that has the node for itself; empty: plans with an equal node share it.
     """
 
     text: str = ""
@@ -162,6 +164,7 @@ class Node(ABC):
     purges: bool = False
     is_stateless: bool = False
     lends: bool = False
+    owner: str = ""
 
     @cached_property
     def inputs(self) -> tuple[Node, ...]:
@@ -309,11 +312,37 @@ class Node(ABC):
     def operator(self) -> Operator:
         """Make a new operator, at the beginning of time."""
 
+    def own_by(self, owner: str) -> Node:
+        """Make a node like this one that one query has for itself."""
+        made = copy(self)
+        object.__setattr__(made, "owner", owner)
+        made.__dict__.pop("key", None)
+        return made
+
     @cached_property
     def key(self) -> str:
-        """Equal for nodes that compute the same."""
-        text = repr((type(self).__qualname__, self.identity, [i.key for i in self.inputs]))
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        """Equal for nodes that compute the same, and that plans may share."""
+        own = (self.owner,) if self.owner else ()
+        inputs = [i.key for i in self.inputs]
+        return hash_text(repr((type(self).__qualname__, self.identity, inputs, *own)))
+
+    @cached_property
+    def logical_key(self) -> str:
+        """Equal for nodes that give the same rows, in whatever form and with whatever state.
+
+        What somebody chose of an operator is kept by this key (`planner/optimize/choices.py`).
+        """
+        inputs = [i.logical_key for i in self.inputs]
+        return hash_text(repr((self.logical_identity, inputs)))
+
+    @property
+    def logical_identity(self) -> tuple[Any, ...]:
+        """What is equal for nodes that give the same rows of inputs that give the same rows."""
+        return (type(self).__qualname__, self.identity)
+
+
+def hash_text(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

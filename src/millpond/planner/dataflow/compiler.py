@@ -7,6 +7,7 @@ the part that reads nothing outside itself becomes one node, which recomputes it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import duckdb
 from sqlglot import exp
@@ -33,15 +34,17 @@ from millpond.planner.dataflow.frame import (
     expand_star,
     project,
 )
-from millpond.planner.dataflow.from_clause import join_items, keeps_right, split_plain_where
+from millpond.planner.dataflow.from_clause import keeps_right, split_plain_where
 from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.group_by import is_grouped, plan_groups
+from millpond.planner.dataflow.join_items import join_items
 from millpond.planner.dataflow.joins import eliminate_duplicates
 from millpond.planner.dataflow.nrr_join import has_nrr, join_nrrs
 from millpond.planner.dataflow.recompute_groups import ListedItem as Listed
 from millpond.planner.dataflow.recompute_groups import recompute_grouped, recompute_partitions
 from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
+from millpond.planner.optimize.choices import Choices
 from millpond.planner.residual import LEAF, replace_literals, to_slices
 from millpond.planner.resolve.ages import COLUMNS, write_aged
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
@@ -57,7 +60,11 @@ class Compiler:
     """
 
     def __init__(
-        self, bound: BoundQuery, leaves: Mapping[str, Node], columns: Mapping[str, tuple[str, ...]]
+        self,
+        bound: BoundQuery,
+        leaves: Mapping[str, Node],
+        columns: Mapping[str, tuple[str, ...]],
+        choices: Choices = MappingProxyType({}),
     ) -> None:
         """Make a compiler of a query.
 
@@ -65,9 +72,10 @@ class Compiler:
             bound: The query.
             leaves: Its leaves' nodes, by the tables they are bound to.
             columns: The names of the nodes' columns, hidden columns last.
+            choices: What somebody chose of operators.
         """
         self.reasons: list[str] = []
-        self._items = Items(bound, leaves, columns, self.compile_relation)
+        self._items = Items(bound, leaves, columns, self.compile_relation, choices)
         self._subqueries = Subqueries(self._items)
         self._tree = bound.tree
         if bound.literals:

@@ -1,4 +1,4 @@
-"""FROM and WHERE: items joined from left to right, each conjunct where it can first be applied."""
+"""FROM and WHERE: two items joined, and each conjunct where it can first be applied."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.operators.one_row import OneRow
 from millpond.planner.dataflow.frame import Frame, Unsupported, reads_columns
-from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.joins import (
     antijoin,
     inner_join,
@@ -19,30 +17,6 @@ from millpond.planner.dataflow.joins import (
 )
 from millpond.planner.resolve.from_clause import strip_qualifiers
 from millpond.planner.resolve.pushdown import split_conjuncts, split_where
-
-
-def join_items(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Frame:
-    """Join the items of a SELECT's FROM clause.
-
-    Args:
-        select: The SELECT.
-        items: Plans the items of the FROM clause.
-        waiting: Conjuncts of WHERE; conjuncts that the joined items can decide are applied and
-            removed from the list.
-
-    Raises:
-        Unsupported: a join's kind or condition has no operators.
-    """
-    clause = select.args.get("from_")
-    if clause is None:
-        return Frame(OneRow())
-    joins = select.args.get("joins") or []
-    # A RIGHT or FULL join above would replace a row that is removed here by NULLs.
-    early = [] if keeps_right(select) else waiting
-    frame = apply_ready(items.frame(clause.this), early)
-    for join in joins:
-        frame = apply_ready(join_frames(join, frame, items.frame(join.this), early), early)
-    return frame
 
 
 def keeps_right(select: exp.Select) -> bool:

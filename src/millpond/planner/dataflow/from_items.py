@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from sqlglot import exp
 
@@ -11,6 +12,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.protocol.node import Node
 from millpond.planner.bind.bound_query import BoundQuery, RelationLeaf, StreamLeaf
 from millpond.planner.dataflow.frame import Frame, NamedNode, Plans, Unsupported, frame_of
+from millpond.planner.optimize.choices import Choices
 from millpond.planner.residual import LEAF
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.with_entries import WithEntry, find_seen_entries
@@ -21,6 +23,7 @@ class Items:
 
     Attributes:
         plan: Plans a subquery that reads nothing around it.
+        choices: What somebody chose of operators: in which order items are joined.
         entries: The entries of WITH that are visible in the part being planned, in the order of
             the text, by their names in lower case.
     """
@@ -31,6 +34,7 @@ class Items:
         nodes: Mapping[str, Node],
         columns: Mapping[str, tuple[str, ...]],
         plan: Plans,
+        choices: Choices = MappingProxyType({}),
     ) -> None:
         """Plan items of a bound query.
 
@@ -39,8 +43,10 @@ class Items:
             nodes: The leaves' nodes, by the tables they are bound to.
             columns: The names of the nodes' columns, hidden columns last.
             plan: The attribute `plan`.
+            choices: The attribute `choices`.
         """
         self.plan = plan
+        self.choices = choices
         self.entries: Mapping[str, WithEntry] = {}
         self._nodes, self._columns = nodes, columns
         self._pushed = {

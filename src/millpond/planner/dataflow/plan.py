@@ -26,6 +26,7 @@ from millpond.operators.source import LOG, SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.compiler import Compiler
 from millpond.planner.dataflow.leaves import plan_versions, relation_node, stream_node
+from millpond.planner.optimize.choices import Choice, Choices, read_choices, separate_nodes
 from millpond.planner.optimize.cost import NodeEstimate, PlanStatistics, estimate_nodes, sum_cost
 from millpond.planner.optimize.rules import RULES, Rule
 from millpond.planner.optimize.statistics import GuessedStatistics
@@ -53,6 +54,8 @@ class Plan:
         lazy_expiration: How often the plan's operators purge expired state, in microseconds; None:
             when as much has expired as is alive. It is no part of the key: plans with different
             intervals share operators.
+        written: The logical key of the plan as the query writes it.
+        core: The last operator below an RSTREAM, before operators were taken out of sharing.
     """
 
     root: Node
@@ -64,6 +67,14 @@ class Plan:
     cost: float = 0.0
     basis: str = ""
     lazy_expiration: int | None = None
+    written: str = ""
+    core: Node | None = field(default=None, repr=False)
+
+    def read_choices(self) -> dict[str, Choice]:
+        """Read all that was to choose of it; another strategy than `aware` leaves no choice."""
+        if self.strategy != "aware" or self.core is None:
+            return {}
+        return read_choices(self.written, self.core)
 
     @cached_property
     def key(self) -> str:
@@ -303,6 +314,8 @@ def plan_changes(
     partitions: int | None = None,
     lazy_expiration: int | None = None,
     rules: tuple[Rule, ...] = RULES,
+    choices: Choices = MappingProxyType({}),
+    owner: str = "",
 ) -> Plan:
     """Plan the changes of a bound query.
 
@@ -314,6 +327,8 @@ def plan_changes(
         known: The statistics of the streams; none by default.
         partitions, rules: As of `strategies.apply_strategy`.
         lazy_expiration: As of `Plan`.
+        choices: What somebody chose of operators.
+        owner: Whose the operators are that no queries are to share.
 
     Raises:
         MillpondError: CQL-214, the strategy cannot serve this query; CQL-224, it asks summaries.
@@ -328,9 +343,11 @@ def plan_changes(
         )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
-    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed), columns)
+    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed), columns, choices)
     known = known or GuessedStatistics()
-    root = apply_strategy(compiler.compile_query().node, strategy, known, partitions, rules)
+    written = compiler.compile_query().node
+    core = apply_strategy(written, strategy, known, partitions, rules, choices)
+    root = separate_nodes(core, choices, owner)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
     if bound.to_stream == "rstream":
         root = RStream(root, _plan_ticks(bound, catalog))
@@ -347,6 +364,8 @@ def plan_changes(
         cost,
         basis,
         lazy_expiration,
+        written.logical_key,
+        core,
     )
 
 

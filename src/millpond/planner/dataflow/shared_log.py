@@ -12,6 +12,7 @@ trouble is never another's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from millpond.catalog.objects import StreamDef
 from millpond.model.schema import Field, Schema
@@ -20,6 +21,7 @@ from millpond.operators.source import LOG
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.planner.dataflow.leaves import choose_columns, stream_node
 from millpond.planner.dataflow.plan import Plan
+from millpond.planner.optimize.choices import Choices
 from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.planner.optimize.strategies import apply_strategy
 
@@ -56,13 +58,18 @@ def find_shape(bound: BoundQuery) -> QueryShape | None:
     return QueryShape(leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
 
 
-def plan_shared_log(bound: BoundQuery, stream: StreamDef, strategy: str) -> Plan:
+def plan_shared_log(
+    bound: BoundQuery,
+    stream: StreamDef,
+    strategy: str,
+    choices: Choices = MappingProxyType({}),
+) -> Plan:
     """Plan the changes of all queries that have the shape of one of them.
 
     Args:
         bound: The one.
         stream: The stream it reads.
-        strategy: As of `plan_changes`.
+        strategy, choices: As of `plan_changes`.
     """
     assert bound.projection is not None
     (leaf,) = bound.streams
@@ -72,9 +79,11 @@ def plan_shared_log(bound: BoundQuery, stream: StreamDef, strategy: str) -> Plan
     chosen = [places[column.lower()] for column, _ in bound.projection]
     names = [*(column for column, _ in bound.projection), LOG]
     node = choose_columns(node, [*chosen, len(leaf.columns)], names)
-    root = apply_strategy(node, strategy, GuessedStatistics())
+    root = apply_strategy(node, strategy, GuessedStatistics(), choices=choices)
     output = Schema((*bound.output.fields, Field(LOG, "BIGINT")))
-    return Plan(root, output, bound.to_stream, strategy=strategy)
+    return Plan(
+        root, output, bound.to_stream, strategy=strategy, written=node.logical_key, core=root
+    )
 
 
 def strip_predicates(bound: BoundQuery) -> BoundQuery:

@@ -25,8 +25,9 @@ from millpond.planner.dataflow.frame import (
     project,
     select,
 )
-from millpond.planner.dataflow.from_clause import apply_ready, join_items
+from millpond.planner.dataflow.from_clause import apply_ready
 from millpond.planner.dataflow.from_items import Items
+from millpond.planner.dataflow.join_items import join_items
 from millpond.planner.dataflow.joins import Condition, antijoin, semijoin, split_condition
 from millpond.planner.dataflow.mark_join import Case, Cases, add_marks
 from millpond.planner.dataflow.nrr_join import refuse_attached

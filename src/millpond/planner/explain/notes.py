@@ -16,9 +16,18 @@ Find = Callable[[str], Definition | None]
 _TIMES = ("TIMESTAMP", "DATE")
 
 
-def find_notes(bound: BoundQuery, find: Find) -> list[str]:
-    """Find the notes about a bound query, for the user who registers or explains it."""
+def find_notes(bound: BoundQuery, find: Find, is_followed: bool = False) -> list[str]:
+    """Find the notes about a bound query, for the user who registers or explains it.
+
+    Args:
+        bound: The query.
+        find: Gives the definition of a name.
+        is_followed: Whether its changes are given as they come.
+    """
     found = [*_find_arrival_windows(bound, find), *_find_inner_streams(bound, find)]
+    if is_followed:
+        read = (find(name) for name in sorted({leaf.stream for leaf in bound.streams}))
+        found += find_silences(stream for stream in read if isinstance(stream, StreamDef))
     return list(dict.fromkeys(found))
 
 

@@ -16,13 +16,16 @@ is made by cost. Every node estimates its own work and its output edge
 (`operators/protocol/cost_model.py`). A plan is built from the leaves up. For each subplan two forms
 are kept, the cheapest that carries expirations and the cheapest that announces them, because the
 form that is cheaper below may make the operators above more expensive.
+
+What somebody chose (`choices.py`) goes before what costs less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
+from types import MappingProxyType
 from typing import Protocol
 
 from millpond.operators.distinct_announcing import DistinctAnnouncing
@@ -40,6 +43,7 @@ from millpond.operators.protocol.node import Node
 from millpond.operators.protocol.releasing import Constraints
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import PARTITIONS
+from millpond.planner.optimize.choices import CARRIED, NOTHING, Choices, find_distinct_form
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
 #: The numbers of partitions to choose from; the paper tried 10 and 50 (figure 10).
@@ -81,11 +85,20 @@ class NodeEstimate:
 
 @dataclass(frozen=True)
 class _Form:
-    """A way to compute a subplan, and its cost with everything below it."""
+    """A way to compute a subplan, and its cost with everything below it.
+
+    `strays` counts its operators that are not what somebody chose.
+    """
 
     node: Node
     output: EdgeEstimate
     cost: float
+    strays: int = 0
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The least is the best."""
+        return (self.strays, self.cost)
 
 
 def find_cheapest(
@@ -93,6 +106,7 @@ def find_cheapest(
     known: PlanStatistics,
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
+    choices: Choices = MappingProxyType({}),
 ) -> Node:
     """Find the plan that is expected to cost least, without expirations on its last edge.
 
@@ -101,20 +115,23 @@ def find_cheapest(
         known: The statistics of the streams.
         partitions: How many partitions by expiration time state has; None: as many as cost least.
         rules: The rewritings to choose from.
+        choices: What was chosen of operators.
     """
-    choices = CHOICES if partitions is None else (partitions,)
+    numbers = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
     for some in _subsets(rules):
         plan = strip_expire(rewrite(root, some))
         logical.setdefault(plan.key, plan)
-    best: tuple[float, Node] | None = None
-    for plan in logical.values():
-        for form in _Forms(known, choices).of(plan):
+    wanted = choices.get(root.logical_key, NOTHING).rewritten
+    chosen = [plan for plan in logical.values() if plan.logical_key == wanted]
+    best: tuple[tuple[int, float], Node] | None = None
+    for plan in chosen or logical.values():
+        for form in _Forms(known, numbers, choices).of(plan):
             if form.node.carries_expirations:
                 continue
-            cost = sum_cost(form.node, known)
-            if best is None or cost < best[0]:
-                best = (cost, form.node)
+            rank = (form.strays, sum_cost(form.node, known))
+            if best is None or rank < best[0]:
+                best = (rank, form.node)
     assert best is not None
     return best[1]
 
@@ -168,20 +185,20 @@ def _is_strict(node: Node) -> bool:
     return node.inputs[0].announces
 
 
-def _distinct_operators(over: Node, strict: bool) -> Iterator[Node]:
+def _distinct_operators(over: Node, counts: bool) -> Iterator[Node]:
     """List the operators that can eliminate the duplicates of one form of their input."""
     if not over.announces:
         yield DistinctDeltaStar(over)
         yield DistinctAnnouncing(over)
-    elif strict and not over.carries_expirations:
+    elif counts and not over.carries_expirations:
         yield SetOperation((over,), "distinct")
 
 
 class _Forms:
     """The cheapest forms of the subplans of one plan."""
 
-    def __init__(self, known: PlanStatistics, choices: Sequence[int]) -> None:
-        self._known, self._choices = known, choices
+    def __init__(self, known: PlanStatistics, numbers: Sequence[int], choices: Choices) -> None:
+        self._known, self._numbers, self._choices = known, numbers, choices
         self._found: dict[str, list[_Form]] = {}
 
     def of(self, node: Node) -> list[_Form]:
@@ -198,17 +215,21 @@ class _Forms:
 
     def _compare(self, node: Node) -> list[_Form]:
         cheapest: dict[tuple[bool, bool], _Form] = {}
+        chosen = self._choices.get(node.logical_key, NOTHING).expire
+        waiting = [n for n in chosen if n != CARRIED] or self._numbers
 
-        def note(form: _Form) -> None:
+        def note(form: _Form, expire: int) -> None:
+            if form.node.carries_expirations or expire != CARRIED:
+                form = _stray(form, bool(chosen) and expire not in chosen)
             kind = form.node.carries_expirations, form.node.announces
-            if kind not in cheapest or form.cost < cheapest[kind].cost:
+            if kind not in cheapest or form.rank < cheapest[kind].rank:
                 cheapest[kind] = form
 
         for form in self._choose_releasing(list(self._build(node))):
-            note(form)
+            note(form, CARRIED)
             if form.node.carries_expirations:
-                for partitions in self._choices:
-                    note(self._estimate_form(Expire(form.node, partitions), [form]))
+                for partitions in waiting:
+                    note(self._estimate_form(Expire(form.node, partitions), [form]), partitions)
         return sorted(cheapest.values(), key=_is_explicit)
 
     def _choose_releasing(self, forms: list[_Form]) -> list[_Form]:
@@ -236,8 +257,10 @@ class _Forms:
                 same = node if tuple(over) == node.inputs else node.over_inputs(over)
                 yield self._estimate_form(same, inputs)
                 continue
-            for built in _distinct_operators(over[0], _is_strict(node)):
-                yield self._estimate_form(built, inputs)
+            chosen = self._choices.get(node.logical_key, NOTHING).distinct
+            for built in _distinct_operators(over[0], _is_strict(node) or chosen == "counts"):
+                form = self._estimate_form(built, inputs)
+                yield _stray(form, bool(chosen) and find_distinct_form(built) != chosen)
 
     def _estimate_form(self, node: Node, inputs: Sequence[_Form]) -> _Form:
         flows = [f.output for f in inputs]
@@ -247,7 +270,13 @@ class _Forms:
             work = node.estimate_work(flows, own, self._known) + _cost_of_calling(
                 flows, self._known
             )
-        return _Form(node, own, work + sum(f.cost for f in inputs))
+        strays = sum(f.strays for f in inputs)
+        return _Form(node, own, work + sum(f.cost for f in inputs), strays)
+
+
+def _stray(form: _Form, is_other: bool) -> _Form:
+    """Count a form that is not the one that was chosen."""
+    return replace(form, strays=form.strays + 1) if is_other else form
 
 
 def _cost_of_calling(inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> float:

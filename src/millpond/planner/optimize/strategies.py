@@ -24,6 +24,8 @@ how many rows run on the edges.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
@@ -31,6 +33,7 @@ from millpond.operators.expire import Expire, announce_expirations
 from millpond.operators.protocol.node import Node
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import ARRIVAL_ORDER
+from millpond.planner.optimize.choices import Choices
 from millpond.planner.optimize.cost import PlanStatistics, find_cheapest, is_distinct, strip_expire
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
@@ -41,6 +44,7 @@ def apply_strategy(
     known: PlanStatistics,
     partitions: int | None = None,
     rules: tuple[Rule, ...] = RULES,
+    choices: Choices = MappingProxyType({}),
 ) -> Node:
     """Rewrite a plan for a strategy, with every expiration announced at its root.
 
@@ -51,12 +55,13 @@ def apply_strategy(
         partitions: How many partitions by expiration time `aware` uses; None: as many as cost
             least.
         rules: The rewritings `aware` may use.
+        choices: What somebody chose of operators, which `aware` follows.
 
     Raises:
         MillpondError: CQL-214, `direct` of a plan with a STRICT edge.
     """
     if strategy == "aware":
-        return find_cheapest(root, known, partitions, rules)
+        return find_cheapest(root, known, partitions, rules, choices)
     if strategy == "negative":
         return announce_expirations(_announce_on_windows(strip_expire(root)))
     _refuse_strict(root)

@@ -67,6 +67,8 @@ from millpond.work import check_work, hold_memory
 #: How many bytes of rows the large evaluations at once may have: each needs three times as many,
 #: for the rows, a sorted copy and an answer, so 256 MB in all.
 _ROWS_AT_ONCE = (256 << 20) // 3
+#: Of a table of so few bytes it does not matter which rows of its buffers it has.
+_SMALL = 1 << 16
 
 
 class Invoker:
@@ -351,9 +353,8 @@ class Invoker:
             (table,) = slices.values()
             if table.num_rows > limits.rows:
                 raise too_many_rows_error(limits)
-            columns = [table[column] for column, _ in bound.projection]
-            hold_memory(table.nbytes)
-            return pa.Table.from_arrays(columns, names=[name for _, name in bound.projection])
+            hold_memory(_count_bytes(table))
+            return _project(table, bound.streams[0].columns, bound.projection)
         return self._residual.turns.run(
             lambda turn: self._evaluate(query, slices, joined, own, turn), limits.memory
         )
@@ -440,6 +441,24 @@ class Invoker:
             if leaf.after_shape is not None:
                 slot = None  # the window counts elements that do not match, too
         return self.losses.find(version, stream, low, high, slot)
+
+
+def _count_bytes(table: pa.Table) -> int:
+    """Count the bytes of a table; of a small one that may be those of the buffers it is part of."""
+    most: int = table.get_total_buffer_size()  # counting those of the rows takes a hundred times
+    return most if most < _SMALL else table.nbytes
+
+
+def _project(
+    table: pa.Table, columns: Sequence[str], projection: Sequence[tuple[str, str]]
+) -> pa.Table:
+    """Give a slice the columns of the answer, under their names there."""
+    if tuple(column for column, _ in projection) == tuple(columns):
+        if all(column == name for column, name in projection):
+            return table
+        return table.rename_columns([name for _, name in projection])
+    chosen = [table[column] for column, _ in projection]
+    return pa.Table.from_arrays(chosen, names=[name for _, name in projection])
 
 
 def _bound_rows(bound: BoundQuery, losses: Sequence[Loss]) -> tuple[Loss, ...]:

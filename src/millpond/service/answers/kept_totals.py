@@ -98,6 +98,10 @@ class KeptTotals:
         whole, straddling = split_at_window(root, low, high)
         return WindowCut(low, high, whole, [segment_of(node) for node in straddling])
 
+    def list_wanted(self, stream_id: int) -> frozenset[Measured]:
+        """List the totals of a stream that registered queries ask for."""
+        return self._wanted.get(stream_id, frozenset())
+
     def is_wanted(self, stream: StreamDef, measured: Measured) -> bool:
         """Whether a registered query asks for these totals."""
         return measured in self._wanted.get(stream.id, frozenset())

@@ -62,6 +62,19 @@ class OpenSegment:
         self._lock = threading.Lock()
 
     @cached_property
+    def _batch(self) -> pa.RecordBatch | None:
+        """The rows as one batch, of which few are taken faster; None: they are in several."""
+        batches = self.table.to_batches()
+        return batches[0] if len(batches) == 1 else None
+
+    def take(self, rows: np.ndarray, columns: Sequence[str]) -> pa.Table:
+        """Read columns of some rows."""
+        chosen = pa.array(rows)
+        if self._batch is None:
+            return self.table.select(list(columns)).take(chosen)
+        return pa.Table.from_batches([self._batch.select(list(columns)).take(chosen)])
+
+    @cached_property
     def _arrival(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The arrival numbers in ascending order, and the row of each (None: the rows in order)."""
         numbers = global_seq(self.local_seq, self.ref.seq_runs)
@@ -334,7 +347,7 @@ class LeafView(SegmentView):
     def take(self, rows: np.ndarray, columns: Sequence[str]) -> pa.Table:
         if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
             return self.span(int(rows[0]), int(rows[-1]) + 1, columns)
-        return self._segment.table.select(list(columns)).take(pa.array(rows))
+        return self._segment.take(rows, columns)
 
     def span(self, lo: int, hi: int, columns: Sequence[str]) -> pa.Table:
         return self._segment.table.select(list(columns)).slice(lo, hi - lo)

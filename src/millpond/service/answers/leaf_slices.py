@@ -25,7 +25,8 @@ def read_leaf_slice(window: WindowSlice, leaf: StreamLeaf, stream: StreamDef) ->
     stamps = ("__ts",) * len(leaf.hidden)
     parts = window.read((*columns, *stamps))
     if parts:
-        return pa.concat_tables(parts).rename_columns([*columns, *leaf.hidden])
+        table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+        return table.rename_columns([*columns, *leaf.hidden]) if leaf.hidden else table
     schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
     empty = schema.empty_table().select(list(columns))
     for name in leaf.hidden:

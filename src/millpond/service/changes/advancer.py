@@ -253,6 +253,13 @@ class Advancer:
         self.wake()
         self._notify()
 
+    def begin_anew(self, stream_id: int) -> None:
+        """Forget what is known of a derivation whose query became another; `round` is held."""
+        self.retries.clear(stream_id)
+        self._schedule.forget(stream_id)
+        self.wake()
+        self._notify()
+
     def find_blocker(self, version: Version, stream: StreamDef) -> StreamDef | None:
         """A stopped stream a derivation waits for, however far below it; None if there is none."""
         waiting, seen = [stream], {stream.id}

@@ -138,16 +138,18 @@ class ChangeReader:
         if after < oldest or after > newest:
             raise not_kept_error(name, after, oldest, newest)
         upto = newest if limit is None else min(newest, after + limit)
+        marks = stream.derived.marks if stream.derived is not None else ()
+        upto = min([upto, *(mark.number for mark in marks if mark.number > after)])
+        redefined = next((mark.text for mark in reversed(marks) if mark.number == after), None)
         parts = []
         for first, _, table in segments:
             lo, hi = max(after - first, 0), min(upto - first, table.num_rows)
             if lo < hi:
                 parts.append(table.slice(lo, hi - lo))
-        columns = [n for n in stream.schema.names if not n.startswith("__")]
         if parts:
             found = narrow_integers(pa.concat_tables(parts).combine_chunks())
-        elif segments:
-            found = narrow_integers(segments[0][2].slice(0, 0))
+        elif segments and redefined is None:
+            found = narrow_integers(_of_number(segments, after)[2].slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
             derivation = None
@@ -155,13 +157,16 @@ class ChangeReader:
                 derivation = self._derivations.find_of(version, stream)
             planned = stream.schema.to_arrow() if derivation is None else derivation.schema
             found = narrow_integers(planned.append(stamp).empty_table())
+        columns = [name for name in found.column_names if not name.startswith("__")]
         position = self._advancer.complete_upto(version, stream)
         if upto < newest:
             # There is more, perhaps of the same instant: complete is what lies before.
             last = found["__ts"][-1] if found.num_rows else self._stamp(segments, upto)
             position = int(last.as_py()) - 1
         loss = self._find_loss(version, stream, segments, after, position, found)
-        return Changes.of(name, columns, found, prefix, after, upto, newest, position, loss)
+        return Changes.of(
+            name, columns, found, prefix, after, upto, newest, position, loss, redefined
+        )
 
     def _find_loss(
         self,
@@ -213,7 +218,7 @@ class ChangeReader:
 
     def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
         """The instant of the change at a place."""
-        first, _, table = next(s for s in reversed(segments) if s[0] <= place)
+        first, _, table = _of_number(segments, place)
         return table["__ts"][place - first]
 
     def _in_order(self, version: Version, stream: StreamDef) -> Segments:
@@ -234,6 +239,11 @@ class ChangeReader:
             if own.num_rows:
                 found.append((own["__seq"][0].as_py(), segment, own))
         return without_gaps(sorted(found, key=lambda item: item[0]))
+
+
+def _of_number(segments: Segments, place: int) -> tuple[int, SegmentRef, pa.Table]:
+    """The segment that has the change at a place, or the last before it."""
+    return next(s for s in reversed(segments) if s[0] <= place)
 
 
 def find_own(table: pa.Table, log: StreamDef) -> pa.Table:

@@ -12,6 +12,8 @@ from millpond.state.version import Version
 
 def find_sources(derivations: Derivations, version: Version, stream: StreamDef) -> list[StreamDef]:
     """Find the streams a derived stream is derived from, however far below; itself of any other."""
+    if stream.derived is None:
+        return [stream]
     found: dict[tuple[int, str], StreamDef] = {}
     waiting, seen = [stream], {stream.id}
     while waiting:

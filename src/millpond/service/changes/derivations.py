@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.engine.dataflow.failures import to_millpond_error
@@ -20,6 +20,7 @@ from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.dataflow.shared_log import QueryShape, plan_shared_log, strip_predicates
+from millpond.planner.optimize.choices import SETTING, Choices, find_adopted_choices
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
@@ -68,6 +69,8 @@ class Derivations:
         self._lock = threading.RLock()
         #: Streams that are planned and not committed yet.
         self._coming: set[int] = set()
+        #: The plan that was adopted, as the settings have it, and its choices.
+        self._adopted: tuple[object, Choices] = (None, {})
         #: How often plans of streams that are still there were forgotten.
         self.plannings = 0
 
@@ -142,24 +145,71 @@ class Derivations:
             if not running[node.key]:
                 del running[node.key]
 
-    def _make(self, version: Version, stream: StreamDef) -> Derivation:
+    def replan(
+        self, version: Version, stream: StreamDef, choices: Choices, query: QueryDef | None
+    ) -> Plan:
+        """Plan a derivation as it would be with other choices, as if nothing ran.
+
+        Args:
+            version: What there is.
+            stream: The derivation's stream.
+            choices: What is chosen of operators.
+            query: The derivation's query, as it would be; None if it has none.
+
+        Raises:
+            MillpondError: as `plan_query`.
+        """
+        return self._make(version, stream, choices, query).plan
+
+    def forget_plans(self, streams: Iterable[int]) -> None:
+        """Plan these derivations anew when they are next needed."""
+        with self._lock:
+            for id in streams:
+                self._forget(id)
+            self.plannings += 1
+
+    def _find_choices(self, version: Version) -> Choices:
+        """The choices of the plan that was adopted."""
+        known, choices = self._adopted
+        given = version.settings.get(SETTING)
+        if known is not given:
+            choices = find_adopted_choices(version.settings)
+            self._adopted = (given, choices)
+        return choices
+
+    def _make(
+        self,
+        version: Version,
+        stream: StreamDef,
+        choices: Choices | None = None,
+        query: QueryDef | None = None,
+    ) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind_registered(stream.derived.text)
         if stream.is_shared_log:
-            return self._make_shared(version, stream, bound)
+            return self._make_shared(version, stream, bound, choices)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
-        query = version.query_of(stream)
+        query = query or version.query_of(stream)
         reduced = None if step_length(bound) else reduce_changes(bound, query)
         if reduced is not None:
             bound = reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
-        plan = self._plan(bound, query)
+        owner = str(stream.id) if query is None else str(query.id)
+        plan = self.plan_query(version, bound, query, choices, owner)
         look = make_look(version, bound) if stream.is_change_log else None
         return Derivation(stream, bound, plan, *sharing_key, reduced, look)
 
-    def _make_shared(self, version: Version, stream: StreamDef, bound: BoundQuery) -> Derivation:
-        plan = plan_shared_log(bound, stream_of(version, bound.streams[0]), self._strategy)
+    def _make_shared(
+        self,
+        version: Version,
+        stream: StreamDef,
+        bound: BoundQuery,
+        choices: Choices | None = None,
+    ) -> Derivation:
+        chosen = self._find_choices(version) if choices is None else choices
+        read = stream_of(version, bound.streams[0])
+        plan = plan_shared_log(bound, read, self._strategy, chosen)
         bare = strip_predicates(bound)
         streams, relations, _, line = self.sharing_key_of(version, bare, None)
         patience = self._settings.eager_expiration
@@ -190,8 +240,22 @@ class Derivations:
     def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
         return self.plan_query(self._log.version, bound, query)
 
-    def plan_query(self, version: Version, bound: BoundQuery, query: QueryDef | None) -> Plan:
+    def plan_query(
+        self,
+        version: Version,
+        bound: BoundQuery,
+        query: QueryDef | None,
+        choices: Choices | None = None,
+        owner: str = "",
+    ) -> Plan:
         """The plan a query's changes would be computed by.
+
+        Args:
+            version: What there is.
+            bound: The query.
+            query: Its definition, if it is registered.
+            choices: What is chosen of operators, as if nothing ran; None: what was adopted.
+            owner: Whose operators are that are not shared, if not the query's.
 
         Raises:
             MillpondError: CQL-214, its strategy is not one for it.
@@ -199,7 +263,11 @@ class Derivations:
         options = query.options if query is not None else {}
         settings = self.settings_of(query)
         seed = options.get("seed")
-        running = self._running[self.sharing_key_of(version, bound, query)].keys()
+        running: Set[str] = frozenset()
+        if choices is None:
+            running = self._running[self.sharing_key_of(version, bound, query)].keys()
+        chosen = self._find_choices(version) if choices is None else choices
+        owner = owner or ("" if query is None else str(query.id))
 
         def by(strategy: str) -> Plan:
             return plan_changes(
@@ -210,6 +278,8 @@ class Derivations:
                 known=self._statistics.of(version, bound, running),
                 partitions=options.get("partitions"),
                 lazy_expiration=settings.lazy_expiration,
+                choices=chosen,
+                owner=owner,
             )
 
         try:

@@ -314,7 +314,10 @@ class ClockResets:
         if derivation is not None and derivation.line:  # a step is taken back as a whole
             final = (final + 1) // derivation.line * derivation.line - 1
         clock, start = plan.version.clock(derived.id), self._find_start(plan, derived, final)
-        is_begun_anew = start > final and derived.is_change_log
+        marks = derived.derived.marks if derived.derived is not None else ()
+        # What lies before a mark was another query's: it would not go on as this one's.
+        is_other = any(mark.at > final for mark in marks)
+        is_begun_anew = (start > final or is_other) and derived.is_change_log
         after = BEGINNING - 1 if is_begun_anew else final
         whole = {s.id: s for s in plan.version.segments(derived.id) if s.min_ts > after}
         cuts = self._cut(plan, derived, after, None, 0)
@@ -326,7 +329,9 @@ class ClockResets:
         if derived.derived is not None and derived.derived.apart_from is not None:
             apart_from = min(derived.derived.apart_from, next_seq)
             derived = replace(derived, derived=replace(derived.derived, apart_from=apart_from))
-        goes_on = start == final and clock.kept_from <= final + 1
+        if is_begun_anew and derived.derived is not None:
+            derived = replace(derived, derived=replace(derived.derived, marks=()))
+        goes_on = start == final and clock.kept_from <= final + 1 and not is_begun_anew
         plan.put(
             derived,
             replace(

@@ -43,7 +43,7 @@ from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segm
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.retention import plan_eviction
-from millpond.state.segment_tree import plan_merges
+from millpond.state.segment_tree import divide_by_numbers, plan_merges
 from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamState, Version
 
 log = logging.getLogger("millpond.maintenance")
@@ -281,11 +281,13 @@ class Maintenance(Background):
             return any(busy)
 
     def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
-        plans = plan_merges(
-            self._filter_readable(version.segments(stream_id, kind)),
-            max_rows=min(_MERGED_ROWS, batch_tasks.segment_rows(version.slot_count(stream_id))),
-            max_bytes=batch_tasks.SEGMENT_BYTES,
-        )
+        readable = self._filter_readable(version.segments(stream_id, kind))
+        most = min(_MERGED_ROWS, batch_tasks.segment_rows(version.slot_count(stream_id)))
+        plans = [
+            plan
+            for alike in divide_by_numbers(readable, _list_marks(version, stream_id))
+            for plan in plan_merges(alike, max_rows=most, max_bytes=batch_tasks.SEGMENT_BYTES)
+        ]
         if not plans:
             return False
         stem, upto = None, 0
@@ -363,3 +365,10 @@ class Maintenance(Background):
         with suppress(StaleChange):
             self._log.commit(change)
         return True
+
+
+def _list_marks(version: Version, stream_id: int) -> list[int]:
+    """The numbers of changes behind which a query has another definition, and other columns."""
+    stream = version.streams.get(stream_id)
+    derived = None if stream is None else stream.derived
+    return [] if derived is None else [mark.number for mark in derived.marks]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from millpond.catalog.objects import SUFFIXES, StreamDef
+from millpond.catalog.objects import SUFFIXES, SYSTEM_ENTITIES, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
@@ -23,7 +23,8 @@ from millpond.service.observe.control_settings import (
     of_query,
     of_system,
 )
-from millpond.service.observe.operator_entities import list_operators, set_operator_memory
+from millpond.service.observe.join_entities import list_join_entities
+from millpond.service.observe.operator_entities import list_operators, set_operator
 from millpond.service.queries.options import check_settings
 from millpond.state.version import DATA, WAITING, Version
 
@@ -69,8 +70,10 @@ class Entities:
             *self._functions(),
             *self._derivations(version),
             *self._operators(version),
+            *self._joins(version),
             *self._segments(version),
             *self._stems(version),
+            *self._totals(version),
             *self._relations(version),
             *self._sinks(),
             *self._answers(version),
@@ -104,12 +107,12 @@ class Entities:
         if not settings:
             return entity
         components, kind = self._components, id.partition(":")[0]
-        if kind in ("queue", "scheduler", "memory"):
+        if kind in ("queue", "scheduler", "memory", "observer"):
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if kind == "operator":
-            set_operator_memory(components, id, settings)
-            return self.one(id)
+            set_operator(components, id, settings)
+            return replace(entity, settings=entity.settings | dict(settings))
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))
@@ -150,6 +153,9 @@ class Entities:
         yield Entity("memory:all", "synopsis", _ALL, figures, settings_of)
         turns = of_system("scheduler", version.settings)
         yield Entity("scheduler:all", "operator", _ALL, {}, turns)
+        looks = {"rows": sum(s.rows for s in version.segments(SYSTEM_ENTITIES.id))}
+        looking = of_system("observer", version.settings)
+        yield Entity("observer:all", "operator", _ALL, looks, looking)
 
     def _queues(self, version: Version) -> Iterator[Entity]:
         waiting = len(self._components.intake.list_waiting())
@@ -236,6 +242,20 @@ class Entities:
                     "match bytes": sum(m.bytes for m in refs),
                 }
                 yield Entity(f"query stem:{stream.name}", "synopsis", stream.name, figures)
+
+    def _joins(self, version: Version) -> Iterator[Entity]:
+        """Shared joins: what they store, their SteMs, and their eddies."""
+        for id, kind, of, figures in list_join_entities(self._components.joins, version):
+            yield Entity(id, kind, of, figures)
+
+    def _totals(self, version: Version) -> Iterator[Entity]:
+        """Synopses of segments: the totals and sketches that registered queries ask for."""
+        kept = self._components.invoker.totals
+        for stream in version.named_streams():
+            if wanted := kept.list_wanted(stream.id):
+                figures = {"wanted": len(wanted), **kept.measure(version, stream, wanted)}
+                figures["bytes"] = figures["bytes on disk"] + figures["bytes in memory"]
+                yield Entity(f"totals:{stream.name}", "synopsis", stream.name, figures)
 
     def _relations(self, version: Version) -> Iterator[Entity]:
         for relation in version.relations.values():

@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.catalog.objects import (
@@ -51,7 +51,7 @@ from millpond.service.queries.shared_changes import (
 )
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import StreamClock, Version
+from millpond.state.version import SegmentRef, StreamClock, Version
 from millpond.work import endless_work
 
 log = logging.getLogger("millpond.queries")
@@ -60,6 +60,25 @@ log = logging.getLogger("millpond.queries")
 UNBOUND = "It cannot be bound any more: "
 #: Registered together, so few are probably about to be invoked.
 _FEW = 100
+
+
+@dataclass(frozen=True)
+class LogRevision:
+    """How the change log of a query goes on whose definition becomes another one.
+
+    Attributes:
+        log: The change log as it is to be.
+        clock: Its clock, behind the segments.
+        segments: The difference between the definitions' answers, as changes.
+    """
+
+    log: StreamDef
+    clock: StreamClock
+    segments: tuple[SegmentRef, ...] = ()
+
+
+#: Makes the revision of a followed query: of the query as it is, as it is to be, and the version.
+Revise = Callable[[QueryDef, QueryDef, Version], LogRevision]
 
 
 class Registrar:
@@ -241,13 +260,42 @@ class Registrar:
         self._events.definitions_changed()
         return altered
 
-    def replace(self, request: RegistrationRequest) -> QueryDef | None:
+    def alter_each(
+        self,
+        changes: Mapping[int, Mapping[str, Any]],
+        settings: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    ) -> None:
+        """Change options of queries, each its own, and set the pond's settings, in one epoch.
+
+        Args:
+            changes: By query id, the options; what is None is not set any more.
+            settings: Gives all settings of the pond from those that it has.
+
+        Raises:
+            MillpondError: as `alter`.
+        """
+        with self.lock:
+            altered = []
+            for id, options in changes.items():
+                current = self._log.version.queries[id]
+                set_now = {name: value for name, value in options.items() if value is not None}
+                found = self._apply_options(current, check_options(set_now), None)
+                left = {k: v for k, v in found.options.items() if options.get(k, v) is not None}
+                altered.append(replace(found, options=left, suspended=current.suspended))
+            self._replace(altered, settings)
+        self._events.definitions_changed()
+
+    def replace(self, request: RegistrationRequest, revise: Revise) -> QueryDef | None:
         """Give a query another text and options; it keeps its id. None: there is no such query.
 
         From then on every answer is the new definition's, also as of earlier instants.
 
+        Args:
+            request: The new definition.
+            revise: Says how the change log of a followed query goes on.
+
         Raises:
-            MillpondError: as `register`; POND-401, its changes are computed already.
+            MillpondError: as `register`; what `revise` raises.
         """
         with self.lock:
             version = self._log.version
@@ -258,17 +306,9 @@ class Registrar:
             bound = self.bind(request.text)
             self._check_strategy(bound, options)
             options = with_static_reduction(version, lambda: bound, options)
-            if version.change_log(current.id) is not None:
-                if request.text == current.text:
-                    return self.alter(current, options, request.statement)
-                raise MillpondError(
-                    "POND-401",
-                    f'the changes of query "{current.name}" are computed',
-                    detail="They were given to who follows it, and are never revised.",
-                    hint="DROP it first, or register the new query under another name.",
-                    text=request.statement,
-                    span=request.name_span,
-                )
+            is_followed = version.change_log(current.id) is not None
+            if is_followed and request.text == current.text:
+                return self.alter(current, options, request.statement)
             now = self._clock()
             after = RegistrationBatch(self._log.next_id, now).instant(
                 self._followers.read_finality()(bound)
@@ -278,30 +318,29 @@ class Registrar:
                 text=request.text,
                 options=options,
                 suspended=None,
-                changes_after=after,
+                changes_after=current.changes_after if is_followed else after,
                 template=request.template,
             )
+            if is_followed:
+                self._replace([replaced], revision=revise(current, replaced, version))
+                self._events.definitions_changed()
+                return replaced
             self._replace([replaced])
             self._follow([replaced])
         self._events.definitions_changed()
         return replaced
 
-    def alter_parameters(
+    def request_parameters(
         self, definition: QueryDef, values: Any, options: Mapping[str, Any]
-    ) -> QueryDef:
-        """Give a query other values for its parameters, and options, as `replace` does.
+    ) -> RegistrationRequest:
+        """What gives a query other values for its parameters, and options.
 
         Raises:
-            MillpondError: as `replace`; CQL-103, it has no such parameter, or a value is none.
+            MillpondError: CQL-103, it has no such parameter, or a value is none; CQL-214.
         """
         with self.lock:
             current = self._current_definition(definition)
-            request = RegistrationRequest.with_parameters(current, values, check_options(options))
-            if request.text == current.text:
-                return self.alter(current, options) if options else current
-            replaced = self.replace(request)
-            assert replaced is not None  # the lock is held
-            return replaced
+            return RegistrationRequest.with_parameters(current, values, check_options(options))
 
     def _follow(self, queries: Sequence[QueryDef]) -> None:
         """Have the changes computed of those queries whose options ask for that."""
@@ -384,13 +423,21 @@ class Registrar:
             added.keep_leaves(version, definition)
             return None
 
-    def _replace(self, altered: Sequence[QueryDef]) -> None:
+    def _replace(
+        self,
+        altered: Sequence[QueryDef],
+        settings: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+        revision: LogRevision | None = None,
+    ) -> None:
         version = self._log.version
         added = RegistrationBatch(self._log.next_id, self._clock())
         prepared = {d.id: self._place(added, version, d) for d in altered}
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
         joins = added.change_joins(drop_uses=[d.id for d in altered])
+
+        def keep(query: QueryDef) -> int:
+            return int(option(query, "keep_changes"))
 
         def change(now: Version) -> EpochChange:
             logs: list[StreamDef] = []
@@ -399,9 +446,13 @@ class Registrar:
                 changes = now.change_log(query.id)
                 if changes is None:
                     continue
+                if revision is not None:
+                    logs.append(replace(revision.log, retain_rows=keep(query)))
+                    clocks[changes.id] = revision.clock
+                    continue
                 if changes.shared_log is not None and not is_plain(query):
                     changes, clocks[changes.id] = leave_shared_log(now, changes)
-                logs.append(replace(changes, retain_rows=int(option(query, "keep_changes"))))
+                logs.append(replace(changes, retain_rows=keep(query)))
             return EpochChange(
                 kind="alter",
                 replace=[*altered, *logs],
@@ -410,6 +461,8 @@ class Registrar:
                 add_leaves=added.leaves,
                 joins=joins,
                 clocks=clocks,
+                segments=() if revision is None else revision.segments,
+                settings=None if settings is None else settings(now.settings),
             )
 
         self._stems.use(after)

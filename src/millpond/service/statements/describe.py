@@ -49,6 +49,9 @@ def _describe_query(components: Components, query: QueryDef) -> Iterator[tuple[s
     yield "registered at", format_instant(query.registered_at)
     followed = components.log.version.change_log(query.id) is not None
     yield "changes", "computed" if followed else "not asked for yet"
+    bound = components.registrar.bind_or_suspend(query)
+    if notes := components.find_notes(query, bound):
+        yield "notes", "; ".join(notes)
     if sinks := [s.name for s in components.log.version.sinks.values() if s.query_id == query.id]:
         yield "sinks", ", ".join(sinks)
 

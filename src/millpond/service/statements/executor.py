@@ -15,7 +15,7 @@ from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Created, Statement, kind_of
 from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.explain.notes import find_notes, find_silences
+from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
 from millpond.runtime.postgres.source_options import is_replicated
 from millpond.service.changes.derived_streams import derived_stream_query
@@ -33,7 +33,6 @@ from millpond.service.definitions.show_create import is_stated_so, restate
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
-from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.describe import describe
@@ -274,21 +273,17 @@ class Executor:
             found = self._look_up("query", statement.name)
             if found is not None and is_stated_so(statement, found):
                 return report("create query", found.name, "is there already")
-            replaced = registrar.replace(request)
+            replaced = self._components.redefinitions.replace(request)
             self._components.inner_streams.drop_unread()
         definition = replaced or registrar.register([request])[0]
         bound = self._components.registrar.bind_registered(definition.text)
-        done = f"{'registered' if replaced is None else 'replaced'}{self._notes(bound)}"
-        if definition.options.get("follow"):
-            version = self._components.log.version
-            silences = find_silences(
-                {s.id: s for s in (stream_of(version, leaf) for leaf in bound.streams)}.values()
-            )
-            done += "".join(f"; note: {text}" for text in sorted(silences))
+        notes = self._notes(bound, bool(definition.options.get("follow")))
+        done = f"{'registered' if replaced is None else 'replaced'}{notes}"
         return report("create query", definition.name, done)
 
-    def _notes(self, bound: BoundQuery) -> str:
-        return "".join(f"; note: {n}" for n in find_notes(bound, self._components.log.version.find))
+    def _notes(self, bound: BoundQuery, is_followed: bool = False) -> str:
+        notes = find_notes(bound, self._components.log.version.find, is_followed)
+        return "".join(f"; note: {note}" for note in notes)
 
     def _drop(self, statement: statements.Drop) -> StatementResult:
         components = self._components

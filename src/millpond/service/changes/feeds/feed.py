@@ -25,7 +25,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
 from millpond.planner.explain.notes import find_silences
 from millpond.service.changes.cursor import OLDEST
-from millpond.service.changes.feeds.feed_cursor import Places, Streams, find_run, write_feed_cursor
+from millpond.service.changes.feeds.feed_cursor import Places, Streams, write_feed_cursor
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feed_member import (
     CursorWriter,
@@ -35,7 +35,7 @@ from millpond.service.changes.feeds.feed_member import (
 )
 from millpond.service.changes.feeds.feed_members import FeedMembers
 from millpond.service.changes.feeds.feed_pages import FeedPages, FoundChanges
-from millpond.service.changes.feeds.feed_parts import FeedParts, count_resets
+from millpond.service.changes.feeds.feed_parts import FeedParts, find_place, find_streams
 from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
@@ -134,6 +134,7 @@ class Feed:
         for member in self._members.list_in_order():
             assert member.log is not None
             self._put_behind(member, member.complete)
+            self._pass_difference(member)
             query = member.query
             if member.state != "active" or member.complete < BEGINNING:
                 continue
@@ -206,6 +207,9 @@ class Feed:
             elif known.query is not query:
                 if known.query.options != query.options:
                     self._tell("altered", query, {"options": dict(query.options)})
+                if known.log is not None and known.query.text != query.text:
+                    known.log = version.change_log(query.id) or known.log
+                    known.streams = find_streams(version, known.log)
                 known.query = query
             if known.log is None:
                 self._join(version, known, failures.get(query.id), places or {})
@@ -226,9 +230,8 @@ class Feed:
             self._tell("suspended", member.query, {"state": "suspended", "reason": str(failure)})
         if member.log is None:
             return
-        read = sorted({leaf.stream_id for leaf in version.leaves(member.query.id)})
-        member.streams = Streams(tuple(read), count_resets(version, read))
-        run = find_run(places, member.streams, member.log.id)
+        member.streams = find_streams(version, member.log)
+        run = find_place(places, version, member.streams, member.log)
         if run is None:
             if self._places is not None and self._is_new:
                 self._tell("came", member.query, {"state": member.state, "cql": member.query.text})
@@ -263,12 +266,25 @@ class Feed:
             member.number = max(member.number, clock.next_seq if clock.next_seq else 0)
             return
         page = self._parts.reader.read(member.log, member.query.name, OLDEST)
-        stamps = page.table["timestamp"].to_numpy()
         first = page.position - len(page)
         if first and BEGINNING <= upto + 1 < clock.kept_from:
             facts = {"kept_from": format_instant(clock.kept_from)}
             self._tell("trimmed", member.query, facts)
-        member.number = first + int(np.searchsorted(stamps, upto, side="right"))
+        while True:
+            stamps = page.table["timestamp"].to_numpy()
+            first = page.position - len(page)
+            member.number = first + int(np.searchsorted(stamps, upto, side="right"))
+            if member.number < page.position or page.position >= page.newest:
+                return
+            page = self._parts.reader.read(member.log, member.query.name, page.position)
+
+    def _pass_difference(self, member: Member) -> None:
+        """Put the feed behind the difference that the answer has already: of a new definition."""
+        assert member.log is not None
+        assert member.log.derived is not None
+        ends = max((m.ends for m in member.log.derived.marks if m.at > member.given), default=0)
+        if ends > member.number:
+            member.number, member.is_inside = ends, True
 
     def _tell(self, kind: str, query: QueryDef, facts: dict[str, Any]) -> None:
         cursor = self.cursor if not self._is_new else None
@@ -289,6 +305,7 @@ class Feed:
         count = min(limit, len(found.row))
         writer = CursorWriter(self._parts.log.incarnation, self._members.list_in_order())
         events = []
+        before = self.cursor if any(c.redefined for _, c in found.pages) else None
         for page, row, stamp in zip(
             found.page[:count].tolist(),
             found.row[:count].tolist(),
@@ -297,7 +314,9 @@ class Feed:
         ):
             member, changes = found.pages[page]
             number = changes.position - len(changes) + row + 1
-            cursor = writer.write(member, stamp, number)
+            if row == 0 and changes.redefined is not None:
+                events.append(_make_redefined_event(member, changes, before))
+            before = cursor = writer.write(member, stamp, number)
             events.append(_make_event(member, changes, row, cursor))
             member.number = number
         if count < len(found.row) or not found.is_all:
@@ -346,3 +365,15 @@ class Feed:
 def _make_event(member: Member, changes: Changes, row: int, cursor: str) -> FeedEvent:
     query = member.query
     return FeedEvent("change", cursor, query.name, query.id, changes=changes, index=row)
+
+
+def _make_redefined_event(member: Member, changes: Changes, cursor: str | None) -> FeedEvent:
+    """Make the event that stands before the first change of a query's new definition.
+
+    `cursor` is that of the event before it, so who goes on from there is given it again.
+    """
+    columns = [
+        {"name": field.name, "type": str(field.type)} for field in list(changes.table.schema)[3:]
+    ]
+    facts = {"cql": changes.redefined, "columns": columns}
+    return FeedEvent("redefined", cursor, member.query.name, member.query.id, facts)

@@ -7,7 +7,8 @@ logs of queries over the same streams are advanced together, so a few such runs 
 thousands of queries. Numbers are hexadecimal, and instants count from before the first instant.
 
 Once the clock of a stream was set back, what a cursor says of the queries that read it names how
-often that was done (`3_5-1~40-4a2f`), and a cursor of before is refused.
+often that was done (`3_5-1~40-4a2f`), and a cursor of before is refused. A query that was redefined
+and reads other streams since is a group by itself, under its log (`3l41~41-4a2f`).
 
 A log whose id is beyond the last run belongs to a query that came after the cursor.
 """
@@ -33,22 +34,26 @@ class Streams(NamedTuple):
     Attributes:
         ids: Their ids, in ascending order.
         resets: How often their clocks were set back, all together.
+        log: The change log of a query that read other streams before it was redefined, which is a
+            group by itself; 0 of all others.
     """
 
     ids: tuple[int, ...] = ()
     resets: int = 0
+    log: int = 0
 
     @property
     def text(self) -> str:
         """The streams as a cursor has them."""
-        return ("_".join(map(str, self.ids)) or "0") + (f"-{self.resets}" if self.resets else "")
+        log, resets = f"l{self.log}" * bool(self.log), f"-{self.resets}" * bool(self.resets)
+        return ("_".join(map(str, self.ids)) or "0") + log + resets
 
 
 #: What to do with a cursor that is refused.
 BEGIN_AGAIN = "Begin again with snapshot=true: the answers, and the changes after them."
 
 _RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
-_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:-\d{{1,9}})?(?:~{_RUN})+"
+_GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:l\d{{1,18}})?(?:-\d{{1,9}})?(?:~{_RUN})+"
 _CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
 
 
@@ -141,8 +146,10 @@ def parse_feed_cursor(
 
 
 def _parse_streams(text: str) -> Streams:
-    ids, _, resets = text.partition("-")
-    return Streams(() if ids == "0" else tuple(map(int, ids.split("_"))), int(resets or 0))
+    rest, _, resets = text.partition("-")
+    ids, _, log = rest.partition("l")
+    read = () if ids == "0" else tuple(map(int, ids.split("_")))
+    return Streams(read, int(resets or 0), int(log or 0))
 
 
 def _parse_run(text: str) -> Run:

@@ -89,8 +89,8 @@ class FeedMembers:
                 )
             if log is not None:  # it may go to another shared log now
                 member.log = log
-            ids = member.streams.ids
-            member.streams = Streams(ids, count_resets(version, ids))
+            own = member.streams
+            member.streams = own._replace(resets=count_resets(version, own.ids))
         self._streams = version.streams
         self._ordered = None
 

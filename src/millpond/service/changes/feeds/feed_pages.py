@@ -11,10 +11,10 @@ import numpy as np
 from millpond.errors import MillpondError
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.cursor import OLDEST
-from millpond.service.changes.feeds.feed_cursor import Places, find_run
+from millpond.service.changes.feeds.feed_cursor import Places
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_members import FeedMembers
-from millpond.service.changes.feeds.feed_parts import FeedParts
+from millpond.service.changes.feeds.feed_parts import FeedParts, find_place
 from millpond.service.results import Changes
 from millpond.state.version import Version
 
@@ -86,17 +86,22 @@ class FeedPages:
         counts: list[int] = []
         for member in self._members.find_behind(self._parts.log.version):
             assert member.log is not None
-            run = find_run(places, member.streams, member.log.id)
+            version = self._parts.log.version
+            run = find_place(places, version, member.streams, member.log)
             if run is None:
                 continue
             page = read_page(self._parts.reader, member, limit, trimmed)
-            if run.number is not None:
-                count = run.number - (page.position - len(page))
-            else:
-                stamps = page.table["timestamp"].to_numpy()
-                count = int(np.searchsorted(stamps, run.upto or 0, side="right"))
-            pages.append((member, page))
-            counts.append(max(0, min(count, len(page))))
+            while True:  # a page ends where a query has another definition
+                if run.number is not None:
+                    count = run.number - (page.position - len(page))
+                else:
+                    stamps = page.table["timestamp"].to_numpy()
+                    count = int(np.searchsorted(stamps, run.upto or 0, side="right"))
+                pages.append((member, page))
+                counts.append(max(0, min(count, len(page))))
+                if counts[-1] < len(page) or page.position >= page.newest:
+                    break
+                page = self._parts.reader.read(member.log, member.query.name, page.position, limit)
         return sort_changes(pages, counts, trimmed=trimmed)
 
     def _read_shared(

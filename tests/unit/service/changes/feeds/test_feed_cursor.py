@@ -28,6 +28,7 @@ places = st.dictionaries(
         Streams,
         st.lists(st.integers(1, 99), unique=True, max_size=3).map(lambda ids: tuple(sorted(ids))),
         st.integers(0, 3),
+        st.integers(0, 2**40),
     ),
     st.lists(runs, min_size=1, max_size=4, unique_by=lambda run: run.last).map(
         lambda found: sorted(found, key=lambda run: run.last)

@@ -1,0 +1,69 @@
+"""Writes the streams of the pond's own: what gave way, and the control tables.
+
+An element is durable with the epoch it is committed in, through the journal as every epoch, and is
+read as any stream: `SELECT * FROM system$actions [RANGE 1 HOUR]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from millpond.catalog.objects import StreamDef
+from millpond.runtime.batch_tasks import in_time_order, write_segment
+from millpond.service.events import Events
+from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.ingest.sequencer import segment_ref
+from millpond.state.epoch.epoch_change import EpochChange
+from millpond.state.epoch_log import EpochLog
+from millpond.state.version import Version
+
+
+class SystemStreams:
+    """Appends to the pond's own streams; safe to use from any thread."""
+
+    def __init__(self, store: Path, log: EpochLog, floors: FloorsInFlight, events: Events) -> None:
+        self._store = store
+        self._log = log
+        self._floors = floors
+        self._events = events
+
+    def append(self, stream: StreamDef, rows: Sequence[Sequence[object]]) -> None:
+        """Make rows elements of this instant, in an epoch of their own.
+
+        Args:
+            stream: One of `SYSTEM_STREAMS`.
+            rows: At least one: the values of all columns but the first, which is the instant.
+
+        Raises:
+            MillpondError: STORE-603, they cannot be written.
+        """
+        # Until it is committed no reader takes its instant for final.
+        token, now, _ = self._floors.hold(lambda now: {stream.id: now})
+        try:
+            schema = stream.schema.to_arrow()
+            columns = zip(*((now, *row) for row in rows), strict=True)
+            table = pa.table(
+                [pa.array(c).cast(f.type) for c, f in zip(columns, schema, strict=True)],
+                schema=schema,
+            ).append_column("__ts", pa.array([now] * len(rows), pa.int64()))
+            built = write_segment(str(self._store), stream.id, in_time_order(table), None, 0)
+
+            def change(version: Version) -> EpochChange:
+                clock = version.clock(stream.id)
+                segment = segment_ref(built, ((0, clock.next_seq),))
+                seq = clock.next_seq + len(rows)
+                after = replace(clock, next_seq=seq, high=now, arrived_at=now)
+                return EpochChange(kind="system", segments=[segment], clocks={stream.id: after})
+
+            try:
+                self._log.commit(change)
+            except BaseException:
+                built.discard()
+                raise
+        finally:
+            self._floors.release(token)
+        self._events.system_stream_grew()

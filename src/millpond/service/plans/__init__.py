@@ -1,0 +1,1 @@
+"""Plans as documents: exported, edited, compared, adopted, and taken back."""
