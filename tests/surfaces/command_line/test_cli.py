@@ -244,6 +244,8 @@ def test_shell_on_a_store(tmp_path, opened, pond):
     assert result.exit_code == 0
     assert "0 rows" in result.stdout
     assert not pond.ready
+    # Sources that are followed stay so: hints send those here who create sinks for a server.
+    assert not opened[-1].get("bounded", False)
 
 
 def test_demo(monkeypatch):
