@@ -83,13 +83,14 @@ def read_spark_conf(
             )
         conf[name.strip()] = value.strip()
     for flag, setting in _SETTINGS.items():
-        value = {"jars": jars, "packages": packages}[flag]
-        if value is not None and setting in conf:
+        listed = {"jars": jars, "packages": packages}[flag]
+        if listed is None:
+            continue
+        if setting in conf:
             raise MillpondError(
                 "CQL-214",
                 f"--{flag} and --spark-conf {setting} exclude each other",
                 hint="Give all of them with one of the two.",
             )
-        if value is not None:
-            conf[setting] = value
+        conf[setting] = listed
     return conf
