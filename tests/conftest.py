@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.tools.golden import MakePond, PondUnderTest
+from tests.tools.under_pressure import press
 from tests.waiting import wait_until
 
 from millpond.testing.manual_clock import ManualClock
@@ -24,6 +25,21 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("millpond")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--under-pressure 7`: every pond has a scheduler by chance, and nearly no memory."""
+    parser.addoption("--under-pressure", type=int, default=None, metavar="SEED")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def under_pressure(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Settings that change no answer, for all ponds of the session, if somebody asks for it."""
+    seed = request.config.getoption("--under-pressure")
+    with pytest.MonkeyPatch.context() as patch:
+        if seed is not None:
+            press(patch, seed)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

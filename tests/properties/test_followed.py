@@ -1,8 +1,8 @@
 """Changes over random scenarios: what a reader is given, page by page, is what the definition says.
 
 However the feed is cut, whenever the reader comes and whenever the pond is opened anew, whether
-a query is followed itself or through a stream derived from it, and whatever the strategy and the
-expiration intervals.
+a query is followed itself or through a stream derived from it, and whatever the strategy, the
+expiration intervals, the scheduler, the memory, and constraints that hold or do not.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
 from tests.tools.oracle_laws import as_golden
 from tests.tools.strategies import SECOND, Scenario, scenarios
+from tests.tools.under_pressure import Pressure, pressures
 
 from millpond.service.changes.settings import ChangeSettings
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
-LAW = settings(max_examples=8)
+#: Without shrinking, which takes minutes here.
+LAW = settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
 
 #: After every element and every expiration of a scenario.
 LATE = "HEARTBEAT {} AT TIMESTAMP '2100-01-01 00:00:00'"
@@ -64,6 +66,7 @@ def delivered(
     reads: Mapping[int, bool],
     reopens: frozenset[int],
     changes: ChangeSettings,
+    pressure: Pressure,
 ) -> dict[str, list[tuple[Any, ...]]]:
     """What a reader has in the end who reads after some batches, each time behind the last.
 
@@ -73,11 +76,13 @@ def delivered(
         reads: After which batches is read, and whether by asking for all that is final.
         reopens: After which batches the pond is closed and opened again.
         changes: How changes are computed.
+        pressure: What may not show.
     """
     clock = ManualClock()
     pond = open_local(store, clock, changes=changes)
     try:
         got: dict[str, list[tuple[Any, ...]]] = {n: [] for n in declare(pond, scenario)}
+        pressure.impose(pond, [stream.name for stream in scenario.streams])
         for place, (stream, rows) in enumerate(scenario.batches()):
             pond.ingest(stream, rows)
             pond.catch_up()
@@ -118,11 +123,16 @@ def meant(scenario: Scenario) -> dict[str, list[tuple[Any, ...]]]:
         eager_expiration=st.sampled_from((0, 0, 1, 2 * SECOND, 3600 * SECOND)),
         lazy_expiration=st.sampled_from((None, 0, 2 * SECOND, 3600 * SECOND)),
     ),
+    pressures(),
 )
 def test_changes_are_what_the_definition_says(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], changes: ChangeSettings
+    scenario: Scenario,
+    reads: dict[int, bool],
+    reopens: frozenset[int],
+    changes: ChangeSettings,
+    pressure: Pressure,
 ) -> None:
-    check(scenario, reads, reopens, changes)
+    check(scenario, reads, reopens, changes, pressure)
 
 
 @settings(LAW, max_examples=4)
@@ -130,11 +140,12 @@ def test_changes_are_what_the_definition_says(
     scenarios(most_queries=1, nested=True),
     st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
     st.frozensets(st.integers(0, 12), max_size=2),
+    pressures(),
 )
 def test_changes_of_queries_over_queries_are_what_the_definition_says(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int]
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], pressure: Pressure
 ) -> None:
-    check(scenario, reads, reopens, ChangeSettings())
+    check(scenario, reads, reopens, ChangeSettings(), pressure)
 
 
 @pytest.mark.slow
@@ -143,18 +154,23 @@ def test_changes_of_queries_over_queries_are_what_the_definition_says(
     scenarios(most_queries=2, nested=True),
     st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
     st.frozensets(st.integers(0, 12), max_size=2),
+    pressures(),
 )
 def test_changes_of_many_queries_over_queries_are_what_the_definition_says(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int]
+    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], pressure: Pressure
 ) -> None:
-    check(scenario, reads, reopens, ChangeSettings())
+    check(scenario, reads, reopens, ChangeSettings(), pressure)
 
 
 def check(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], changes: ChangeSettings
+    scenario: Scenario,
+    reads: dict[int, bool],
+    reopens: frozenset[int],
+    changes: ChangeSettings,
+    pressure: Pressure,
 ) -> None:
     with TemporaryDirectory(prefix="millpond-changes-") as directory:
-        found = delivered(scenario, Path(directory) / "store", reads, reopens, changes)
+        found = delivered(scenario, Path(directory) / "store", reads, reopens, changes, pressure)
     for name, rows in meant(scenario).items():
         number = int(name[1:])
         assert [row[0] for row in found[name]] == list(range(1, len(found[name]) + 1))

@@ -2,7 +2,8 @@
 
 Answers at instants are compared before and after a restart, then all changes that a reader has read
 page by page; and the changes folded up to an instant have to be the answer at that instant, unless
-the update of a relation was dated back.
+the update of a relation was dated back. Schedulers, memory and constraints are drawn too: none of
+them may show.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hypothesis import Phase, given, settings
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
 from tests.tools.random_scripts import DECLARATIONS, Script, scripts
+from tests.tools.under_pressure import Pressure, pressures
 
 from millpond.errors import MillpondError
 from millpond.testing.local_runtime import open_local
@@ -70,7 +72,7 @@ def folded(changes: Changes, at: int) -> Counter[tuple[str, ...]]:
     return +rows
 
 
-def run(script: Script, store: Path) -> None:
+def run(script: Script, store: Path, pressure: Pressure) -> None:
     clock = ManualClock()
     oracle, pond = OraclePond(clock), open_local(store, clock)
     names = [f"q{number}" for number in range(len(script.queries))]
@@ -79,6 +81,7 @@ def run(script: Script, store: Path) -> None:
     try:
         for each in (oracle, pond):
             declare(each, script)
+        pressure.impose(pond, ["s", "t"])
         for event in script.events:
             if event == "reopen":
                 pond.close()
@@ -125,15 +128,15 @@ FEW = settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 
 
 @FEW
-@given(scripts())
-def test_scripts_give_what_the_definition_says(script: Script) -> None:
+@given(pressures(), scripts())
+def test_scripts_give_what_the_definition_says(pressure: Pressure, script: Script) -> None:
     with TemporaryDirectory(prefix="millpond-scripts-") as directory:
-        run(script, Path(directory) / "store")
+        run(script, Path(directory) / "store", pressure)
 
 
 @pytest.mark.slow
 @settings(FEW, max_examples=150)
-@given(scripts(most_queries=5))
-def test_many_scripts_give_what_the_definition_says(script: Script) -> None:
+@given(pressures(), scripts(most_queries=5))
+def test_many_scripts_give_what_the_definition_says(pressure: Pressure, script: Script) -> None:
     with TemporaryDirectory(prefix="millpond-scripts-") as directory:
-        run(script, Path(directory) / "store")
+        run(script, Path(directory) / "store", pressure)

@@ -40,6 +40,7 @@ STATUSES: dict[str, int] = {
     "POND-414": 403,
     "POND-417": 429,
     "POND-415": 503,
+    "POND-419": 503,
     "POND-413": 409,
     "DATA-503": 409,
     "DATA-504": 409,
@@ -90,7 +91,7 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
         headers["WWW-Authenticate"] = "Bearer"
     if error.code in ("POND-417", "SERVE-714", "SERVE-715"):
         headers["Retry-After"] = str(RETRY_SECONDS)
-    if error.code == "POND-415":
+    if error.code in ("POND-415", "POND-419"):
         headers["Retry-After"] = str(RETRY_AFTER)
     body = dumps({**error.to_json(), **beside})
     return Response(body, status or status_of(error), headers, media_type=JSON)

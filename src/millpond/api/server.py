@@ -158,7 +158,8 @@ def serve(
         transport: How requests reach the server; plain HTTP without a proxy by default.
         limits: What the server bears from its clients.
         access_log: Whether each request is a line of the log.
-        on_ready: Called with the server's URL once it answers, instead of printing a line.
+        on_ready: Called with the server's URL once it answers and Spark runs, instead of printing a
+            line.
 
     Returns:
         The signal that ended it, or None.
@@ -202,7 +203,7 @@ def serve(
         ssl_keyfile=transport.key,
     )
     url = url_of(listener, "http" if transport.cert is None else "https")
-    server = Server(config, url, on_ready or announce, lambda: pond.failure, limits)
+    server = Server(config, url, on_ready or announce, pond, limits)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     if server.failure is not None:
@@ -248,24 +249,33 @@ class Server(uvicorn.Server):
         config: uvicorn.Config,
         url: str,
         on_ready: Callable[[str], None],
-        find_failure: Callable[[], MillpondError | None] = lambda: None,
-        limits: ClientLimits | None = None,
+        pond: ServedPond,
+        limits: ClientLimits,
     ) -> None:
         super().__init__(config)
         self.url = url
         #: Why the server ended by itself; None if it did not.
         self.failure: MillpondError | None = None
-        self._find_failure = find_failure
-        self._limits = limits or ClientLimits.of()
+        self._pond = pond
+        self._limits = limits
         self.ended_by: int | None = None
         self._on_ready = on_ready
+        self._has_announced = False
         #: Followers would keep the server from stopping; they can go on at the next server.
         self.on_shutdown: Callable[[], None] = lambda: None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self.started:
+        if self.started and not self._announce():
+            log.info("%s answers from what is kept; Spark is starting", self.url)
+
+    def _announce(self) -> bool:
+        """Say that the server is ready, once Spark runs; whether it was said."""
+        trouble = self._pond.trouble
+        if not self._has_announced and (trouble is None or trouble.code != "POND-419"):
+            self._has_announced = True
             self._on_ready(self.url)
+        return self._has_announced
 
     async def on_tick(self, counter: int) -> bool:
         """End slow connections, and the server if the pond cannot work again.
@@ -275,7 +285,9 @@ class Server(uvicorn.Server):
         if counter % 10 == 0:
             watch_connections(self.server_state.connections, self._limits)
             if self.failure is None:
-                self.failure = self._find_failure()
+                self.failure = self._pond.failure
+        if not self._has_announced and self.failure is None:
+            self._announce()
         return await super().on_tick(counter) or self.failure is not None
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

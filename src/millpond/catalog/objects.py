@@ -81,6 +81,8 @@ class Derived:
             left it; None while the query's changes go there.
         is_shared: Whether this is a shared log: it has the changes of all queries that differ from
             `text` in their predicates alone.
+        periods: Of a change log whose query was reduced while it ran: from behind which instant on
+            its changes are of which reduction.
         marks: Of a change log: where the query's later definitions begin, in order.
         known_by: Of a change log whose query once read other streams: the ids of the first ones.
     """
@@ -91,6 +93,7 @@ class Derived:
     shared_log: int | None = None
     apart_from: int | None = None
     is_shared: bool = False
+    periods: tuple[tuple[int, str], ...] = ()
     marks: tuple[DefinitionMark, ...] = ()
     known_by: tuple[int, ...] | None = None
 

@@ -71,6 +71,8 @@ class Sink:
             rows; as `open_rows` takes them.
         members: Of a shared log: the change logs whose changes it gets.
         weight: The weight of the query; lighter ones give way.
+        leaves: The plan the changes were made by up to the position, if it is another one: the
+            first changes hold the difference of the two answers.
     """
 
     stream_id: int
@@ -86,6 +88,7 @@ class Sink:
     waiting: StoredRows | None = None
     members: LogMembers | None = None
     weight: float = 1.0
+    leaves: Plan | None = None
 
 
 @dataclass(frozen=True)

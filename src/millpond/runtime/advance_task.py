@@ -33,6 +33,7 @@ from millpond.runtime.dataflow_cache import (
     LateStart,
     put_dataflow,
     start_late,
+    switch_plans,
     take_dataflow,
 )
 from millpond.runtime.log_files import write_logs
@@ -80,6 +81,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         else:
             changes = deltas[key]
         try:
+            if sink.leaves is not None:
+                changes = switch_plans(job, sink.leaves, sink.plan, changes)
             elements = _elements_of(sink, changes)
             if sink.members is not None:
                 elements, shared[sink.stream_id] = lay_out(elements, sink.members)

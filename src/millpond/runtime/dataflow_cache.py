@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.engine.dataflow.net_changes import join_changes
 from millpond.engine.dataflow.state_limit import Memory
 from millpond.engine.dataflow.state_memory import StateSize
 from millpond.errors import MillpondError
@@ -103,6 +104,34 @@ def start_late(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart |
             return flow.failed[plan.key]
         start = flow.undefined_until[plan.key]
     return LateStart(None, start - 1)
+
+
+def switch_plans(job: AdvanceJob, before: Plan, after: Plan, changes: pa.Table) -> pa.Table:
+    """Begin a plan's changes with the difference to another plan's answer at the job's position.
+
+    Both answers are computed from what is kept: which worker runs the job does not matter.
+
+    Args:
+        job: The job.
+        before: The plan that made the changes up to the position.
+        after: The plan that makes them from there on.
+        changes: Its changes after the position.
+
+    Returns:
+        The changes, with the difference at the first instant after the position.
+
+    Raises:
+        MillpondError: one of the answers cannot be computed.
+    """
+    if job.position < BEGINNING:
+        return changes  # both have no rows yet
+    plans = {plan.key: plan for plan in (before, after)}
+    flow = Dataflow(*plans.values(), since=job.position, begins_with_nothing=True)
+    flow.constrain(job.constraints)
+    answers = CachedDataflow(flow, -1).advance(job, job.position, job.epoch)
+    for failure in flow.failed.values():
+        raise failure
+    return join_changes(answers[before.key], answers[after.key], changes, job.position + 1)
 
 
 class CachedDataflow:

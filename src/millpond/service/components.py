@@ -36,6 +36,7 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.feeds.feed_parts import FeedParts
 from millpond.service.changes.feeds.feeds import Feeds
+from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
@@ -186,7 +187,7 @@ class Components:
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
         self.system_streams = SystemStreams(store, self.log, self.floors, self.events)
         self.actions = Actions(self.system_streams)
-        self.door = Door(self._queue_memory, self.actions)
+        self.door = Door(self._queue_memory, self.actions, lambda: self.advancer.ladder.shortage)
         wanted = Wanted(self.registrar)
         self.pressure = Pressure(self.door, self.log, self.actions)
         self.intake = Intake(
@@ -265,6 +266,9 @@ class Components:
             self.events,
             self.pressure.defers,
             self.actions,
+        )
+        self.derivations.decide = Decisions(
+            lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
         self.sources = Sources(

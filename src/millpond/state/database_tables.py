@@ -235,14 +235,15 @@ def definition_of(
 def _derived_json(derived: Derived) -> dict[str, Any]:
     """A derivation as JSON has it; what most do not have is left out."""
     facts = asdict(derived)
-    return {n: v for n, v in facts.items() if n not in ("marks", "known_by") or v}
+    return {n: v for n, v in facts.items() if n not in ("marks", "known_by", "periods") or v}
 
 
 def _read_derived(body: dict[str, Any]) -> Derived:
     """Read what `_derived_json` wrote."""
     marks = tuple(DefinitionMark(**mark) for mark in body.get("marks", ()))
     known_by = tuple(body["known_by"]) if body.get("known_by") else None
-    return Derived(**{**body, "marks": marks, "known_by": known_by})
+    periods = tuple((after, reduction) for after, reduction in body.get("periods", ()))
+    return Derived(**{**body, "marks": marks, "known_by": known_by, "periods": periods})
 
 
 def _source_json(source: SourceDef | None) -> dict[str, Any] | None:

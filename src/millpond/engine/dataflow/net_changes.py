@@ -59,6 +59,35 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
     return pa.Table.from_arrays([pa.array(at), pa.array(signs), *rows.columns], schema=schema)
 
 
+def join_changes(left: pa.Table, came: pa.Table, changes: pa.Table, at: int) -> pa.Table:
+    """Put the rows that leave and come at an instant before changes from that instant on.
+
+    Args:
+        left: The rows of the answer that is left, all signed +.
+        came: The rows of the answer that is taken up, all signed +.
+        changes: Net changes in canonical order, at this instant or later.
+        at: The instant.
+    """
+    schema = changes.schema
+    names = schema.names[2:]
+    columns = pa.schema(list(schema)[2:])
+    rows = pa.concat_tables([t.select(names).cast(columns) for t in (left, came, changes)])
+    now = np.full(left.num_rows + came.num_rows, at, np.int64)
+    weights = np.repeat(np.array([-1, 1], np.int64), [left.num_rows, came.num_rows])
+    delta = Delta.of(
+        _as_batch(rows),
+        np.concatenate([now, changes["__at"].cast(pa.int64()).to_numpy()]),
+        weight=np.concatenate([weights, changes["__sign"].cast(pa.int64()).to_numpy()]),
+    )
+    return net_changes(delta, schema, None)
+
+
+def _as_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch, also without rows."""
+    columns = [column.combine_chunks() for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
 def normalize(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Replace −0.0 by 0.0, so that equal rows look equal."""
     columns = [_unify_zeros(c) if pa.types.is_floating(c.type) else c for c in rows.columns]

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import pyspark
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
+from millpond.work import check_work
 
 log = logging.getLogger("millpond.spark")
 
@@ -49,7 +51,9 @@ class Machine:
         given: That session.
         revives: Whether a JVM that ended is replaced.
         on_end: Called with the reason when the JVM has ended, from the watching thread.
-        on_start: Called when another JVM runs, from the same thread.
+        on_start: Called when another JVM runs, or the first that was started behind, from the
+            same thread.
+        end_start: Ends a start that is under way.
     """
 
     def __init__(
@@ -60,29 +64,57 @@ class Machine:
         revives: bool = False,
         on_end: Callable[[MillpondError], None] = lambda error: None,
         on_start: Callable[[], None] = lambda: None,
+        end_start: Callable[[], None] = lambda: None,
     ) -> None:
         self._start = start
         self._given = given
         self._revives = revives
         self._on_end = on_end
         self._on_start = on_start
+        self._end_start = end_start
         self._ends: deque[float] = deque(maxlen=_MOST_ENDS + 1)
         self._stopping = threading.Event()
         self._asks = self._answers = self._silent = 0
         self._is_silent = False
+        self._session: SparkSession | None = None
+        self._gateway: Any = None
         self._process: Any = None
+        #: Set once it is decided whether Spark runs.
+        self._decided = threading.Event()
+        #: For the status page, which asks no JVM: the version of Spark.
+        self.version = pyspark.__version__
+        #: The URL of the master; None before Spark runs.
+        self.master: str | None = None
+        #: How many tasks run at a time; None before Spark runs.
+        self.parallelism: int | None = None
         #: Why Spark cannot be used now; None while it can.
         self.trouble: MillpondError | None = None
         #: Why Spark will not be there again; None unless it is given up.
         self.failure: MillpondError | None = None
 
-    def start(self) -> None:
+    def start(self, behind: bool = False) -> None:
         """Start the session, or take the given one, and begin to watch its JVM.
 
+        Args:
+            behind: Whether to return at once. Until Spark runs, `trouble` says so, and who wants
+                to use it waits; if it cannot be started, `failure` says why.
+
         Raises:
-            MillpondError: POND-415, its JVM has ended at once.
+            MillpondError: POND-415, its JVM has ended at once; not if it is started behind.
         """
         quiet_logs()
+        target = self._watch
+        if behind:
+            target = self._start_and_watch
+            self.trouble = starting_error()
+        else:
+            self._begin()
+            self._decided.set()
+        self._thread = threading.Thread(target=target, name="spark-watch", daemon=True)
+        self._thread.start()
+
+    def _begin(self) -> None:
+        """Start the session, or take the given one."""
         began = time.monotonic()
         if self._start is not None:
             log.info("starting Spark")
@@ -98,8 +130,20 @@ class Machine:
             _forget(gateway)
             raise self._explain_end(process) from None
         log.info("Spark %s runs after %.1f s", self.version, time.monotonic() - began)
-        self._thread = threading.Thread(target=self._watch, name="spark-watch", daemon=True)
-        self._thread.start()
+
+    def _start_and_watch(self) -> None:
+        """Start the session while others work already, tell them, and watch its JVM."""
+        try:
+            self._begin()
+            self.trouble = None
+            self._on_start()
+        except Exception as error:
+            if not self._stopping.is_set():
+                self._give_up(str(error).split("\n", 1)[0], "Spark could not be started")
+            return
+        finally:
+            self._decided.set()
+        self._watch()
 
     def _adopt(self, session: SparkSession | None) -> None:
         assert session is not None
@@ -108,22 +152,23 @@ class Machine:
         self._process = getattr(self._gateway, "proc", None)
         if self._process is not None:
             _latest[:] = [self._process]
-        #: For the status page, which asks no JVM.
         self.version = session.version
         self.master = session.sparkContext.master
+        self.parallelism = int(session.sparkContext.defaultParallelism)
 
     @property
     def session(self) -> SparkSession:
         """The session.
 
         Raises:
-            MillpondError: POND-415, its JVM has ended.
+            MillpondError: POND-415, its JVM has ended; POND-419, Spark is starting.
         """
         self.check()
+        assert self._session is not None
         return self._session
 
     def check(self) -> None:
-        """Raise POND-415 if the JVM has ended."""
+        """Raise POND-415 if the JVM has ended, POND-419 while Spark is starting."""
         if self.trouble is not None:
             raise self.trouble
         if self._has_ended():
@@ -131,7 +176,12 @@ class Machine:
 
     @contextmanager
     def using(self) -> Iterator[None]:
-        """Let calls of Spark in the block fail with POND-415 if the JVM ended meanwhile."""
+        """Let calls of Spark in the block fail with POND-415 if the JVM ended meanwhile.
+
+        A Spark that is being started behind is waited for.
+        """
+        while not self._decided.wait(_LOOK_SECONDS):
+            check_work()
         self.check()
         process = self._process
         try:
@@ -150,9 +200,14 @@ class Machine:
     def stop(self) -> None:
         """Stop the session if it is Millpond's own, or what is left of it; and stop watching."""
         self._stopping.set()
+        if not self._decided.is_set():
+            self._end_start()
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout=10)
-        if self._has_ended():
+        self._decided.set()  # for whoever still waits
+        if self._session is None:
+            _forget(SparkContext._gateway)
+        elif self._has_ended():
             _forget(self._gateway)
         elif self._start is not None:
             try:
@@ -216,10 +271,12 @@ class Machine:
         except Exception as error:
             tried.append(error)
 
-    def _give_up(self, reason: str) -> None:
+    def _give_up(
+        self, reason: str, primary: str = "Spark has ended and cannot be started again"
+    ) -> None:
         self.failure = self.trouble = MillpondError(
             "POND-415",
-            "Spark has ended and cannot be started again",
+            primary,
             detail=reason,
             hint="spark.log in the store's directory has what the JVM wrote. Open the store again "
             "once the cause is gone; everything acknowledged is kept.",
@@ -234,6 +291,7 @@ class Machine:
         if self._asks == self._answers:
             self._silent = 0
             self._asks += 1
+            assert self._session is not None
             threading.Thread(
                 target=self._ask, args=(self._session, self._asks), name="spark-ask", daemon=True
             ).start()
@@ -282,6 +340,16 @@ class Machine:
             detail=f"Its JVM, process {process.pid}, {how}. Everything acknowledged is kept.",
             hint=hint,
         )
+
+
+def starting_error() -> MillpondError:
+    """The error that says that Spark does not run yet."""
+    return MillpondError(
+        "POND-419",
+        "Spark is starting",
+        detail="Answers come from what is kept; pushed rows are taken, and visible once it runs.",
+        hint="Try again in some seconds.",
+    )
 
 
 def _forget(gateway: Any) -> None:

@@ -8,13 +8,13 @@ a while, from the batch it failed in; the stream's status says why it failed.
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import sys
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,15 @@ from millpond.runtime.spark.batches import (
 from millpond.runtime.spark.checkpoint import Checkpoint
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
+from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.kafka_source import ranges_frame
-from millpond.runtime.spark.machine import Machine
+from millpond.runtime.spark.machine import Machine, starting_error
 from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
+    LOCAL,
     await_end_of_last,
     check_conf,
+    end_launched,
     note_process,
     quiet_teardown,
     start_session,
@@ -80,7 +83,7 @@ class SparkRuntime:
             master: The URL of a Spark master; None for this machine.
             spark: A session to use instead of one of the runtime's own.
             conf: Settings of the session that is started; see `start_session`.
-            revives: Whether to start Spark again when its JVM has ended.
+            revives: Whether to start Spark behind, and again when its JVM has ended.
         """
         self._master = master
         self._conf = check_conf(conf or {})
@@ -97,7 +100,10 @@ class SparkRuntime:
             revives=revives and spark is None,
             on_end=self._handle_end,
             on_start=self._resume,
+            end_start=end_launched,
         )
+        self._starts_behind = revives and spark is None
+        self._scratch: Path | None = None
         self._is_warm = threading.Event()
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
@@ -114,22 +120,29 @@ class SparkRuntime:
                 self._given.sparkContext.pythonExec = sys.executable
         self._supervisor = Supervisor(pipeline)
         self._inbox = InboxQuery(pipeline, store)
-        self._machine.start()
-        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
+        if not self._starts_behind:
+            self._machine.start()
+            threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
+            return
+        check_java()
+        self._supervisor.pause(starting_error())
+        self._machine.start(behind=True)
 
-    def _make_scratch(self) -> None:
+    def _make_scratch(self) -> Path:
         """Make a new directory for Spark's scratch files, and remove those that were left."""
         checkpoints = self._store / "checkpoints"
-        self._scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
+        self._scratch = scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
         for left in checkpoints.glob(".scratch-*"):
             shutil.rmtree(left, ignore_errors=True)
-        make_directory(self._scratch)
+        make_directory(scratch)
+        return scratch
 
     def _start_spark(self) -> SparkSession:
         quiet_teardown()
         await_end_of_last(self._store)
-        self._make_scratch()
-        session = start_session(self._scratch, self._master, self._store / "spark.log", self._conf)
+        session = start_session(
+            self._make_scratch(), self._master, self._store / "spark.log", self._conf
+        )
         note_process(self._store, session)
         return session
 
@@ -253,14 +266,14 @@ class SparkRuntime:
         with self._machine.using():
             return write_relation(self.spark, relation, path)
 
-    @cached_property
+    @property
     def workers(self) -> int:
-        return max(1, int(self.spark.sparkContext.defaultParallelism))
+        return max(1, self._machine.parallelism or os.cpu_count() or 1)
 
     def describe(self) -> dict[str, Any]:
         return {
             "spark": self._machine.version,
-            "master": self._machine.master,
+            "master": self._machine.master or self._master or LOCAL,
             "streaming_queries": len(self._supervisor),
         }
 
@@ -268,7 +281,8 @@ class SparkRuntime:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         self._supervisor.stop()
         self._machine.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
         del self._pipeline
         self._inbox.forget_pipeline()
@@ -342,6 +356,7 @@ class SparkRuntime:
         return on_batch
 
     def _start_inbox(self) -> StreamingQuery:
+        assert self._scratch is not None
         return self._inbox.start(self.spark, self._scratch)
 
     def _warm_up(self) -> None:

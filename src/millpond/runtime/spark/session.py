@@ -28,6 +28,8 @@ from millpond.state.disk_floor import DISK_FLOOR
 _SOCKET_DIRECTORY = 60
 #: The stack of a JVM thread: Spark's regular expressions need a large one for a long error text.
 _STACK = "8m"
+#: The master if none is given: all cores of this machine.
+LOCAL = "local[*]"
 #: Later versions of Java warn about VFORK.
 _FORKS_QUICKLY = 21
 #: What makes a worker keep the memory it works in from task to task: Arrow's until it was idle for
@@ -86,7 +88,7 @@ def start_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     log4j = resources.files(__package__) / "log4j2.properties"
-    builder = SparkSession.builder.appName("millpond").master(master or "local[*]")
+    builder = SparkSession.builder.appName("millpond").master(master or LOCAL)
     local = master is None or master.startswith("local")
     options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
     # A JVM without memory would go on with some of its threads dead; another one is started.
@@ -141,7 +143,7 @@ def start_session(
         given[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
     for key, value in (settings | given).items():
         builder = builder.config(key, value)
-    with _standard_error(log), _plain_forks():
+    with _launching(log):
         session = builder.getOrCreate()
     _quiet_accumulators(session)
     return session
@@ -221,43 +223,40 @@ def _find_alive(file: Path, store: Path) -> int | None:
     return pid if str(store).encode() in command else None
 
 
+#: The process of the JVM that was started last.
+_launched: list[subprocess.Popen[bytes]] = []
+
+
+def end_launched() -> None:
+    """End the JVM that was started last, whose session may not be there yet."""
+    for process in _launched:
+        process.kill()
+
+
 @contextmanager
-def _plain_forks() -> Iterator[None]:
-    """Let PySpark start the JVM without running Python between fork and exec.
+def _launching(log: Path) -> Iterator[None]:
+    """Let PySpark start the JVM with a file as its standard error, and everything its owner's.
+
+    What the JVM makes (checkpoints, scratch files, sockets) is for its owner only, by its umask.
+    Its workers inherit both. This process keeps its own: others of its threads write and log.
 
     PySpark has the child ignore Ctrl-C by a function of Python. In a process that has worked for a
     while, with threads of many libraries, such a child crashes before it becomes the JVM. A process
     group of its own keeps Ctrl-C from the JVM too.
     """
     kept = java_gateway.Popen
+    file = open_owner_only(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        options |= {"stderr": file, "umask": 0o077, "process_group": 0}
         options.pop("preexec_fn", None)
-        return subprocess.Popen(command, process_group=0, **options)
+        process = subprocess.Popen(command, **options)
+        _launched[:] = [process]
+        return process
 
     java_gateway.Popen = start
     try:
         yield
     finally:
         java_gateway.Popen = kept
-
-
-@contextmanager
-def _standard_error(log: Path) -> Iterator[None]:
-    """Let processes started within the block inherit a file as their standard error.
-
-    They also inherit a umask with which everything they make is for its owner only: checkpoints,
-    scratch files, sockets.
-    """
-    sys.stderr.flush()
-    kept = os.dup(2)
-    file = open_owner_only(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    umask = os.umask(0o077)
-    try:
-        os.dup2(file, 2)
-        yield
-    finally:
-        os.umask(umask)
-        os.dup2(kept, 2)
-        os.close(kept)
         os.close(file)

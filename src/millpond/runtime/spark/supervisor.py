@@ -101,7 +101,7 @@ class Supervisor:
         self._queries: dict[int | None, SupervisedQuery] = {}
         self._lock = threading.RLock()
         self._stopping = threading.Event()
-        self._paused = False
+        self._paused: MillpondError | None = None
         self._thread = threading.Thread(target=self._watch, name="spark-keeper", daemon=True)
         self._thread.start()
 
@@ -130,7 +130,12 @@ class Supervisor:
             if before is not None:
                 before.stop()
             try:
-                kept.query = kept.start()
+                if self._paused is None:
+                    kept.query = kept.start()
+                elif patient:
+                    self._report_stopped(kept, self._paused)
+                else:
+                    raise self._paused
             except Exception as error:
                 if not patient:
                     raise
@@ -156,8 +161,8 @@ class Supervisor:
             kept.reading, kept.ends = False, 0
 
     def pause(self, reason: MillpondError) -> None:
-        """Spark has ended, and all its queries with it; `resume` starts them again."""
-        self._paused = True
+        """Spark has ended, and all its queries with it, or starts; `resume` starts them again."""
+        self._paused = reason
         with self._lock:
             for kept in self._queries.values():
                 kept.query, kept.retry_at = None, None
@@ -168,7 +173,6 @@ class Supervisor:
     def resume(self) -> None:
         """Start all queries again, on the Spark that runs now; suspects later."""
         with self._lock:
-            self._paused = False
             for kept in self._queries.values():
                 kept.failures = 0
                 if wait := _SUSPECT_SECONDS[min(kept.ends, len(_SUSPECT_SECONDS) - 1)]:
@@ -181,12 +185,13 @@ class Supervisor:
                     self._handle_failure(kept, error)
                 else:
                     self._report_resumed(kept)
+            self._paused = None
 
     def inbox_trouble(self) -> MillpondError | None:
         """Why pushed rows do not become visible; None while they do."""
-        kept = self._queries.get(None)
-        if kept is None or kept.error is None:
-            return None
+        kept, paused = self._queries.get(None), self._paused
+        if kept is None or paused is not None or kept.error is None:
+            return paused
         return MillpondError(
             "POND-406",
             "pushed rows do not become visible",
@@ -210,7 +215,7 @@ class Supervisor:
             for key in keys:
                 with self._lock:
                     kept = self._queries.get(key)
-                    if kept is None or self._paused or self._stopping.is_set():
+                    if kept is None or self._paused is not None or self._stopping.is_set():
                         continue
                     try:
                         self._check(kept)

@@ -9,9 +9,13 @@ from millpond.catalog.objects import RelationDef
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.changes.advance_jobs import Runnable
+from millpond.service.changes.giving_way.reducing import begin_period, describe_period, reduction_of
 from millpond.service.changes.shared_logs import count_changes
+from millpond.service.ingest.actions import Step
+from millpond.service.ingest.pressure import REDUCE
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import match_ref, segment_ref
+from millpond.service.ingest.system_streams import Appended
 from millpond.state.epoch.epoch_change import EpochChange, new_segment_id
 from millpond.state.version import WAITING, MatchRef, SegmentRef, StreamClock, Version
 
@@ -52,10 +56,44 @@ def make_change(
                 matches.append(match_ref(owner, 0, piece.upto, piece.matches))
             is_shared = piece.stream_id in result.logged
             segments.append(_add_segment(piece, clocks, is_shared))
+    switched = [
+        begin_period(now, now.streams[d.id], item.clock.position, d.reduction)
+        for members, _, _ in gained
+        for item in members
+        if (d := item.derivation).leaves is not None and d.id in clocks
+    ]
     change = EpochChange(
-        kind="advance", segments=segments, matches=matches, clocks=clocks, expired=outdated
+        kind="advance",
+        replace=switched,
+        segments=segments,
+        matches=matches,
+        clocks=clocks,
+        expired=outdated,
     )
     return change, overtaken
+
+
+def list_switches(version: Version, gained: Sequence[Gained], fill: float) -> list[Step]:
+    """List the steps to record for queries that are reduced otherwise from these changes on."""
+    steps = []
+    for members, _, result in gained:
+        for item in members:
+            derivation = item.derivation
+            stream = version.streams.get(derivation.id)
+            if derivation.leaves is None or stream is None or derivation.id in result.failures:
+                continue
+            before = reduction_of(stream, version.query_of(stream))
+            after, name = derivation.reduction, version.name_of(stream)
+            why = describe_period(name, before, after, item.clock.position)
+            steps.append((REDUCE, name, float(bool(before)), float(bool(after)), fill, why))
+    return steps
+
+
+def add_recorded(change: EpochChange, now: Version, recorded: Appended) -> EpochChange:
+    """An epoch with steps that were written, as elements."""
+    segment, clock = recorded.describe(now)
+    clocks = {**change.clocks, recorded.stream.id: clock}
+    return replace(change, segments=[*change.segments, segment], clocks=clocks)
 
 
 def _move_positions(

@@ -31,6 +31,7 @@ from millpond.runtime.advance_job import (
 from millpond.runtime.region_segments import ARRIVAL_BYTES
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
+from millpond.service.changes.giving_way.memory_ladder import find_state_limit
 from millpond.service.changes.shared_logs import SharedLogs
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.weights import weight_of
@@ -234,10 +235,9 @@ class AdvanceJobs:
         limit = find_memory(version) // self._workers()
         weight = max(_weigh(version, item.derivation.stream) for item in members)
         own = {key: size for key, (_, size) in self._own.items()}
-        given = version.settings.get("state_limit", OPTIONS["state_limit"].default)
-        if given == "unbounded":
+        most = find_state_limit(version)
+        if most is None:
             return StateShare(limit, weight, own=own)
-        most = parse_memory(given)
         for group, (other, memory, files) in self._accounts.list_weighed_state(version).items():
             if group != label and other >= weight:
                 most -= memory + files
@@ -268,7 +268,8 @@ class AdvanceJobs:
                 waiting=waiting[0] if waiting else None,
             )
         if stream.is_change_log:
-            return Sink(stream.id, derivation.plan, None, has_begun=has_begun)
+            leaves = derivation.leaves
+            return Sink(stream.id, derivation.plan, None, has_begun=has_begun, leaves=leaves)
         stem, upto, slots = self._stems.snapshot(version, stream.id)
         kept.enter_context(self._stems.keep_files(stem))
         accounts = self._stems.accounts(stream.id)

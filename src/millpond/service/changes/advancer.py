@@ -33,16 +33,21 @@ from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
-from millpond.service.changes.advance_change import Gained, make_change
+from millpond.service.changes.advance_change import (
+    Gained,
+    add_recorded,
+    list_switches,
+    make_change,
+)
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, find_memory
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivations import Derivations
-from millpond.service.changes.memory_ladder import MemoryLadder, is_beyond_limit
+from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_beyond_limit
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
 from millpond.service.events import Events
-from millpond.service.ingest.door import Recorder
+from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.queries.query_stems import QueryStems
@@ -71,13 +76,14 @@ class Advancer:
         runtime: Runtime,
         events: Events,
         defers: Callable[[QueryDef], bool],
-        recorder: Recorder,
+        actions: Actions,
     ) -> None:
         self._log = epochs
         self._derivations = derivations
         self._relations = relations
         self._floors = floors
         self._runtime = runtime
+        self._actions = actions
         self._events = events
         #: What operators did, keep and released.
         self.accounts = DataflowAccounts()
@@ -97,7 +103,8 @@ class Advancer:
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
-        self._ladder = MemoryLadder(recorder, self.accounts, find_memory)
+        #: What gives way when state grows.
+        self.ladder = MemoryLadder(actions, self.accounts, find_memory)
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
         self._schedule = Schedule(
@@ -357,6 +364,8 @@ class Advancer:
                 if due:
                     busy |= self._advance(version, due)
                     self._join_shared_logs(due)
+                if not busy:
+                    self.ladder.rest()
                 return busy
 
     def _join_shared_logs(self, due: list[Runnable]) -> None:
@@ -403,7 +412,14 @@ class Advancer:
                     self.retries.clear(item.derivation.id)
             if result.unwritten is not None:
                 raise result.unwritten
-        self._ladder.look(self._log.version, self.retries.list_errors())
+        reading, now = self._floors.capture(), self._log.version
+        is_behind = any(
+            item.upto < self._derivations.target(now, reading, item.derivation) for item in due
+        )
+        before = self.ladder.reduced_weight
+        self.ladder.look(now, self.retries.list_errors(), is_behind)
+        if self.ladder.reduced_weight > before:  # reduced, they may fit
+            self.retry_suspended()
         return True
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
@@ -425,8 +441,13 @@ class Advancer:
             made, overtaken = make_change(now, gained, self._relations)
             return made
 
+        steps = list_switches(self._log.version, gained, self.ladder.fill)
         try:
-            after = self._log.commit(change)
+            if steps:
+                with self._actions.prepare(steps) as recorded:
+                    after = self._log.commit(lambda now: add_recorded(change(now), now, recorded))
+            else:
+                after = self._log.commit(change)
         except (StaleChange, MillpondError):
             self._jobs.shared.forget()
             self._jobs.forget_dataflows()

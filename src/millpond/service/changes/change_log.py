@@ -21,7 +21,6 @@ from millpond.model.loss import Cause, Loss, merge_losses
 from millpond.operators.source import LOG
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.answers.losses import Losses
-from millpond.service.answers.reduced import reduction_losses
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.cursor import (
     OLDEST,
@@ -31,6 +30,7 @@ from millpond.service.changes.cursor import (
     trimmed_error,
 )
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.giving_way.reducing import find_losses
 from millpond.service.changes.shared_pages import SharedPages
 from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes
@@ -190,8 +190,10 @@ class ChangeReader:
         derivation = self._derivations.find_of(version, stream)
         if derivation is None:
             return merge_losses(found)
-        if derivation.reduced is not None:
-            found += reduction_losses(derivation.reduced, upto)
+        reduced = derivation.reduced
+        if reduced is not None or (stream.derived and stream.derived.periods):
+            whole = derivation.bound if reduced is None else reduced.whole
+            found += find_losses(version, stream, whole, since, upto)
         look = derivation.look
         if look is None:
             return merge_losses(found)

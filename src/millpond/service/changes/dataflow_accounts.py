@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.operators.protocol.releasing import ReleaseFigures
+from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.state.version import Version
 
@@ -35,6 +36,7 @@ class DataflowAccounts:
             for key, state in result.state.items():
                 if not state.name:
                     del told.state[key]
+            told.forget_others({sink.stream_id: sink.plan for sink in job.sinks})
             told.weight = job.share.weight
             if result.queues.slices:
                 told.queues = result.queues
@@ -128,6 +130,21 @@ class _Told:
     state: dict[str, OperatorState] = field(default_factory=dict)
     weight: float = 1.0
     queues: QueueFigures | None = None
+    #: By derivation, its plan.
+    plans: dict[int, Plan] = field(default_factory=dict)
+
+    def forget_others(self, plans: Mapping[int, Plan]) -> None:
+        """Forget operators that no plan has any more.
+
+        A process that makes a dataflow anew does not know what others ran before.
+        """
+        if all(self.plans.get(id) is plan for id, plan in plans.items()):
+            return
+        self.plans.update(plans)
+        keys = {node.key for plan in self.plans.values() for node in plan.nodes()}
+        for held in (self.state, self.work):
+            for gone in held.keys() - keys:
+                del held[gone]
 
 
 def sum_figures(figures: Iterable[ReleaseFigures]) -> ReleaseFigures | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
+from millpond.catalog.tolerance import NO_REDUCTION, Reduction
 from millpond.engine.promising.look import Look
 from millpond.model.patterns import Pattern
 from millpond.model.time import BEGINNING
@@ -40,6 +41,8 @@ class Derivation:
         line: The length of its steps, in microseconds, if it looks at a part only; else 0.
         reduced: How its query is reduced; None if it is not.
         look: Of a query with a budget: what it looks at.
+        leaves: The plan its changes were made by up to its position, if another goes on from there.
+        whole: The plan of the query as it is written, if it is reduced for a time.
     """
 
     stream: StreamDef
@@ -51,6 +54,13 @@ class Derivation:
     line: int = 0
     reduced: ReducedQuery | None = None
     look: Look | None = None
+    leaves: Plan | None = None
+    whole: Plan | None = None
+
+    @property
+    def reduction(self) -> Reduction:
+        """How far its changes are reduced."""
+        return NO_REDUCTION if self.reduced is None else self.reduced.reduction
 
     @property
     def sharing_key(self) -> SharingKey:
@@ -84,8 +94,15 @@ class Derivation:
         return found
 
     def reach(self, at: int) -> dict[str, int | None]:
-        """As `Plan.reach`: also what a look's summaries reach, and what waits."""
+        """As `Plan.reach`: also what a look's summaries reach, and what waits.
+
+        A query that is reduced for a time, or leaves a plan, also needs what that reaches.
+        """
         found = self.plan.reach(at)
+        for other in (self.leaves, self.whole):
+            for name, low in ({} if other is None else other.reach(at)).items():
+                own = found.get(name, low)
+                found[name] = None if low is None or own is None else min(low, own)
         if self.look is not None:
             since = (
                 at

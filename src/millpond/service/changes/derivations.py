@@ -12,8 +12,10 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.catalog.tolerance import NO_REDUCTION, Reduction
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
@@ -25,6 +27,12 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
+from millpond.service.changes.giving_way.reducing import (
+    Decide,
+    Decisions,
+    may_be_reduced,
+    reduction_of,
+)
 from millpond.service.changes.looks import columns_of_part, make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.shared_logs import find_shared_shape
@@ -32,7 +40,7 @@ from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
-from millpond.service.queries.options import option
+from millpond.service.queries.options import option, static_reduction
 from millpond.service.queries.prepared import seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
@@ -73,6 +81,10 @@ class Derivations:
         self._adopted: tuple[object, Choices] = (None, {})
         #: How often plans of streams that are still there were forgotten.
         self.plannings = 0
+        #: How far changes are to be reduced.
+        self.decide: Decide = Decisions()
+        #: Derivations that are about to be made by another plan.
+        self._switching: dict[int, Derivation] = {}
 
     @property
     def settings(self) -> ChangeSettings:
@@ -84,6 +96,7 @@ class Derivations:
         with self._lock:
             self._settings = settings
             self._planned_derivations.clear()
+            self._switching.clear()
             self._running.clear()
             self.plannings += 1
 
@@ -166,6 +179,7 @@ class Derivations:
         with self._lock:
             for id in streams:
                 self._forget(id)
+            self._switching.clear()
             self.plannings += 1
 
     def _find_choices(self, version: Version) -> Choices:
@@ -191,14 +205,74 @@ class Derivations:
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = query or version.query_of(stream)
-        reduced = None if step_length(bound) else reduce_changes(bound, query)
-        if reduced is not None:
-            bound = reduced.bound
+        if stream.is_change_log and not step_length(bound):
+            reduction = reduction_of(stream, query)
+            switched = self._switching.pop(stream.id, None) if choices is None else None
+            # What the worker runs already is found again there.
+            if switched is not None and switched.reduction == reduction:
+                return replace(switched, stream=stream, leaves=None)
+            return self._make_reduced(version, stream, bound, reduction, query, choices)
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
         plan = self.plan_query(version, bound, query, choices, owner)
         look = make_look(version, bound) if stream.is_change_log else None
-        return Derivation(stream, bound, plan, *sharing_key, reduced, look)
+        return Derivation(stream, bound, plan, *sharing_key, look=look)
+
+    def _make_reduced(
+        self,
+        version: Version,
+        stream: StreamDef,
+        whole: BoundQuery,
+        reduction: Reduction,
+        query: QueryDef | None,
+        choices: Choices | None = None,
+    ) -> Derivation:
+        """The derivation of a standing query, reduced so far."""
+        reduced = reduce_changes(whole, reduction)
+        bound = whole if reduced is None else reduced.bound
+        sharing_key = self.sharing_key_of(version, bound, query)
+        owner = str(stream.id) if query is None else str(query.id)
+        plan = self.plan_query(version, bound, query, choices, owner)
+        original = None
+        if reduced is not None and query is not None and may_be_reduced(whole, query):
+            original = self.plan_query(version, whole, query, choices, owner)
+        return Derivation(stream, bound, plan, *sharing_key, reduced, whole=original)
+
+    @property
+    def reduced_weight(self) -> float:
+        """The weight up to which followed queries are reduced now."""
+        return self.decide.weight if isinstance(self.decide, Decisions) else 0.0
+
+    def find_switch(
+        self, version: Version, derivation: Derivation
+    ) -> tuple[Derivation | None, int]:
+        """The derivation as it is to go on from its position, if it is to be reduced otherwise.
+
+        Returns:
+            It, or None; and the last instant for which that is decided.
+        """
+        stream = derivation.stream
+        query = version.query_of(stream) if stream.is_change_log else None
+        if query is None or "tolerate" not in query.options or derivation.look is not None:
+            return None, LAST
+        reduced = derivation.reduced
+        whole = derivation.bound if reduced is None else reduced.whole
+        if not may_be_reduced(whole, query):
+            return None, LAST
+        position = version.clock(stream.id).position
+        decision = self.decide(query, position)
+        wanted = reduce_changes(whole, decision.reduction)
+        reduction = NO_REDUCTION if wanted is None else wanted.reduction
+        if reduction == derivation.reduction:
+            self._switching.pop(stream.id, None)
+            return None, decision.upto
+        with self._lock:
+            found = self._switching.get(stream.id)
+            if found is None or found.leaves is not derivation.plan or found.reduction != reduction:
+                made = self._make_reduced(version, stream, whole, reduction, query)
+                found = replace(made, leaves=derivation.plan)
+                self._switching[stream.id] = found
+        return found, decision.upto
 
     def _make_shared(
         self,
@@ -410,7 +484,9 @@ class Derivations:
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
         bound = self._registrar.bind_registered(query.text)
-        reduced = None if step_length(bound) else reduce_changes(bound, query)
+        reduced = None
+        if not step_length(bound):
+            reduced = reduce_changes(bound, static_reduction(query.options))
         if reduced is not None:
             bound = reduced.bound
         plan = self._plan(bound, query)

@@ -96,9 +96,10 @@ class Schedule:
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
-        #: The derivations that have nothing new, and how often plans were made anew till then.
+        #: The derivations that have nothing new; how often plans were made anew till then, and up
+        #: to which weight queries were reduced.
         self._settled = Settled()
-        self._plannings = -1
+        self._plannings = (-1, 0.0)
 
     def is_idle(self, version: Version, stream: StreamDef) -> bool:
         """Whether a derivation is not advanced now: it is inactive, suspended, or backing off."""
@@ -161,9 +162,10 @@ class Schedule:
             wanted: Ids of derivations whose changes somebody waits for.
             stops: Whether to return before all are inspected.
         """
-        if self._plannings != self._derivations.plannings:
+        plannings = self._derivations.plannings, self._derivations.reduced_weight
+        if self._plannings != plannings:
             self._note_complete(self._settled.dissolve_all())
-            self._plannings = self._derivations.plannings
+            self._plannings = plannings
         self._note_complete(
             self._settled.refresh(version, lambda d: self._derivations.target(version, reading, d))
         )
@@ -217,10 +219,13 @@ class Schedule:
         if upto <= clock.position:
             self._retries.clear(stream.id)
             return DerivationProgress(derivation, clock, upto, False, upto)
+        switched, decided = self._derivations.find_switch(version, derivation)
+        derivation, upto = switched or derivation, min(upto, decided)
         soonest = self._next_expiration(version, derivation)
         patience = 0 if wanted else derivation.eager_expiration
         is_due = (
-            soonest + patience <= upto
+            switched is not None
+            or soonest + patience <= upto
             or self._derivations.is_corrected(version, derivation)
             or self._brings_anything(version, derivation, clock, upto)
         )

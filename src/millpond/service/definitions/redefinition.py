@@ -37,10 +37,12 @@ from millpond.service.answers.invocation import Invoker
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivation import find_start
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.giving_way.reducing import reduction_of
 from millpond.service.changes.looks import step_length
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.queries.options import static_reduction
 from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import LogRevision, Registrar
@@ -251,6 +253,7 @@ class Redefinitions:
             all(stream.on_system_time for stream in streams),
             log.derived.shared_log,
             log.derived.apart_from,
+            periods=log.derived.periods,
             marks=(*kept, *marks),
             known_by=known_by,
         )
@@ -294,10 +297,13 @@ class Redefinitions:
     ) -> None:
         """Raise POND-401 where changes cannot go on as those of the new definition."""
         hint = "DROP it first, or register the new query under another name."
-        for definition in (before, after):
+        log = version.change_log(before.query.id)
+        assert log is not None
+        reductions = (reduction_of(log, before.query), static_reduction(after.query.options))
+        for definition, reduction in zip((before, after), reductions, strict=True):
             if step_length(definition.bound):
                 raise self._refuse(request, "It is followed in parts, by a BUDGET.", hint)
-            if reduce_changes(definition.bound, definition.query) is not None:
+            if reduce_changes(definition.bound, reduction) is not None:
                 raise self._refuse(request, "Its changes are reduced, as it tolerates.", hint)
         if bool(before.bound.to_stream) != bool(after.bound.to_stream):
             raise self._refuse(

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
 from millpond.catalog.objects import SYSTEM_ACTIONS
-from millpond.service.ingest.system_streams import SystemStreams
+from millpond.service.ingest.system_streams import Appended, SystemStreams
+
+#: Action, name, before, after, measured, why.
+Step = tuple[str, str, float, float, float, str]
 
 
 class Actions:
@@ -29,3 +35,14 @@ class Actions:
             MillpondError: STORE-603, it cannot be written.
         """
         self._streams.append(SYSTEM_ACTIONS, [(action, name, before, after, measured, why)])
+
+    def prepare(self, steps: Sequence[Step]) -> AbstractContextManager[Appended]:
+        """Write steps that are to be elements of an epoch of somebody else's.
+
+        Args:
+            steps: The arguments of `record` for each.
+
+        Raises:
+            MillpondError: STORE-603, they cannot be written.
+        """
+        return self._streams.prepare(SYSTEM_ACTIONS, steps)

@@ -76,9 +76,21 @@ def choose_step(step: int, fill: float) -> int:
 class Door:
     """Keeps the backlog of pushes within its limit; safe to use from any thread."""
 
-    def __init__(self, limit: Callable[[], int], recorder: Recorder) -> None:
-        """Open the door; `limit` gives the bytes that may wait, now."""
+    def __init__(
+        self,
+        limit: Callable[[], int],
+        recorder: Recorder,
+        find_shortage: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Open the door.
+
+        Args:
+            limit: Gives the bytes that may wait, now.
+            recorder: Keeps what was decided.
+            find_shortage: Says what else there is too little of; None: nothing.
+        """
         self._limit = limit
+        self._find_shortage = find_shortage
         self._recorder = recorder
         self._lock = threading.Lock()
         self._bytes = 0
@@ -111,11 +123,15 @@ class Door:
         Raises:
             MillpondError: POND-417, there is no room, and the stream does not shed.
         """
-        limit = self._limit()
+        limit, shortage = self._limit(), self._find_shortage()
         with self._lock:
             waiting = self._bytes
             fill = waiting / limit
             is_full = waiting > 0 and waiting + bytes > limit
+            if shortage is not None:
+                # Who sheds is not held back: a part of its elements is shed.
+                fill = max(fill, SHARES[1][0])
+                is_full |= not stream.sheds
             if not stream.sheds:
                 held = stream.id in self._holding
                 if is_full:
@@ -134,7 +150,7 @@ class Door:
                 before, after = SHARES[before_step][1], SHARES[step][1]
         if before != after:
             action = "shed" if stream.sheds else "hold back"
-            why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
+            why = shortage or f"{waiting} of {limit} bytes of pushes wait for their epoch"
             try:
                 self._recorder.record(action, stream.name, before, after, fill, why)
             except BaseException:
@@ -146,7 +162,9 @@ class Door:
             raise MillpondError(
                 "POND-417",
                 f'stream "{stream.name}" takes no more rows for now',
-                detail=f"{waiting:,} of {limit:,} bytes of pushed rows wait for their epoch.",
+                detail=f"{shortage}."
+                if shortage is not None
+                else f"{waiting:,} of {limit:,} bytes of pushed rows wait for their epoch.",
                 hint="Send the same rows again after a second; nothing of them was kept.",
             )
         return Passage(self._steps.get(stream.id, 0) if stream.sheds else 0)

@@ -104,6 +104,11 @@ class Pressure:
         """The weight up to which the work of queries waits; 0: nobody's does."""
         return self._weights[DEFER]
 
+    @property
+    def reduced_weight(self) -> float:
+        """The weight up to which queries are reduced as far as they tolerate; 0: none is."""
+        return self._weights[REDUCE]
+
     def defers(self, query: QueryDef) -> bool:
         """Whether work that can be made up for later is not done for a query now."""
         return weight_of(query) <= self._weights[DEFER]

@@ -6,20 +6,46 @@ read as any stream: `SELECT * FROM system$actions [RANGE 1 HOUR]`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
-from millpond.runtime.batch_tasks import in_time_order, write_segment
+from millpond.runtime.batch_tasks import BuiltSegment, in_time_order, write_segment
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.sequencer import segment_ref
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import Version
+from millpond.state.version import SegmentRef, StreamClock, Version
+
+#: Of each row, the values of all columns but the instant.
+Rows = Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Rows that are written, and become elements with an epoch.
+
+    Attributes:
+        stream: Of which stream.
+        built: Their segment.
+        at: Their instant.
+    """
+
+    stream: StreamDef
+    built: BuiltSegment
+    at: int
+
+    def describe(self, version: Version) -> tuple[SegmentRef, StreamClock]:
+        """Their segment and the stream's clock, for the epoch after a version."""
+        clock = version.clock(self.stream.id)
+        segment = segment_ref(self.built, ((0, clock.next_seq),))
+        seq = clock.next_seq + self.built.file.rows
+        return segment, replace(clock, next_seq=seq, high=self.at, arrived_at=self.at)
 
 
 class SystemStreams:
@@ -31,8 +57,19 @@ class SystemStreams:
         self._floors = floors
         self._events = events
 
-    def append(self, stream: StreamDef, rows: Sequence[Sequence[object]]) -> None:
-        """Make rows elements of this instant, in an epoch of their own.
+    def append(self, stream: StreamDef, rows: Rows) -> None:
+        """Make rows elements of this instant, in an epoch of their own; as `prepare`."""
+        with self.prepare(stream, rows) as prepared:
+
+            def change(version: Version) -> EpochChange:
+                segment, clock = prepared.describe(version)
+                return EpochChange(kind="system", segments=[segment], clocks={stream.id: clock})
+
+            self._log.commit(change)
+
+    @contextmanager
+    def prepare(self, stream: StreamDef, rows: Rows) -> Iterator[Appended]:
+        """Write rows that are to be elements of this instant; who asks commits them.
 
         Args:
             stream: One of `SYSTEM_STREAMS`.
@@ -51,16 +88,8 @@ class SystemStreams:
                 schema=schema,
             ).append_column("__ts", pa.array([now] * len(rows), pa.int64()))
             built = write_segment(str(self._store), stream.id, in_time_order(table), None, 0)
-
-            def change(version: Version) -> EpochChange:
-                clock = version.clock(stream.id)
-                segment = segment_ref(built, ((0, clock.next_seq),))
-                seq = clock.next_seq + len(rows)
-                after = replace(clock, next_seq=seq, high=now, arrived_at=now)
-                return EpochChange(kind="system", segments=[segment], clocks={stream.id: after})
-
             try:
-                self._log.commit(change)
+                yield Appended(stream, built, now)
             except BaseException:
                 built.discard()
                 raise

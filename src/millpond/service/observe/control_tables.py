@@ -204,6 +204,8 @@ class Entities:
                 figures["waiting regions"] = sum(s.rows - 1 for s in waiting)
                 figures["waiting bytes"] = sum(map(version.bytes_of, waiting))
             derivation = self._components.derivations.find_of(version, stream)
+            if derivation is not None and derivation.reduction:
+                figures["reduced"] = str(derivation.reduction)
             if derivation is not None and derivation.look is not None:
                 elements, size = measure_sides(version, derivation)
                 figures |= {"elements reached": elements, "index bytes": size}

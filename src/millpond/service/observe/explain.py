@@ -8,6 +8,7 @@ from typing import Any, cast
 from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
+from millpond.catalog.tolerance import NO_REDUCTION
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.tree.explain_levels import Level
 from millpond.engine.matching.results_structure import OTHERS
@@ -39,6 +40,7 @@ from millpond.service.observe.explain_approximation import describe_approximatio
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
+from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
@@ -132,7 +134,8 @@ class Explainer:
             return _describe_steps(version, bound)
         log = version.change_log(query.id) if query is not None else None
         if log is None:
-            reduced = reduce_changes(bound, query)
+            reduction = NO_REDUCTION if query is None else static_reduction(query.options)
+            reduced = reduce_changes(bound, reduction)
             whole_or_reduced = bound if reduced is None else reduced.bound
             plan = derivations.plan_query(version, whole_or_reduced, query)
         else:

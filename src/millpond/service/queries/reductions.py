@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from millpond.catalog.objects import REDUCED, QueryDef, given_options
+from millpond.catalog.objects import REDUCED, given_options
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Rows, Unbounded, Window
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.queries.options import static_reduction, tolerance_of
+from millpond.service.queries.options import tolerance_of
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 
@@ -141,12 +141,11 @@ def with_static_reduction(
     return {**kept, REDUCED: str(chosen)} if chosen else kept
 
 
-def reduce_changes(bound: BoundQuery, query: QueryDef | None) -> ReducedQuery | None:
+def reduce_changes(bound: BoundQuery, reduction: Reduction) -> ReducedQuery | None:
     """The reduced query whose changes are made instead of a query's; None if it is not reduced.
 
     Changes have no estimates: those of an estimated query are exact.
     """
-    reduction = Reduction() if query is None else static_reduction(query.options)
     if not reduction:
         return None
     reduced = reduce_query(bound, survey(bound), reduction)

@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from millpond.errors import MillpondError
 from millpond.runtime.spark import machine as machines
 from millpond.runtime.spark.machine import OUT_OF_MEMORY, Machine
+from millpond.work import limit_work
 
 
 class Process:
@@ -64,7 +65,8 @@ class World:
             if self.ends_at_once == "unasked":
                 raise Py4JError("An error occurred while calling o81.get")
             return Dead()
-        context = SimpleNamespace(master="local[*]", _jvm=self if self.answers else None)
+        jvm = self if self.answers else None
+        context = SimpleNamespace(master="local[*]", defaultParallelism=2, _jvm=jvm)
         return SimpleNamespace(version="4", sparkContext=context, stop=lambda: None)
 
     def machine(self, **options: Any) -> Machine:
@@ -92,6 +94,59 @@ def test_a_jvm_that_ends_is_replaced(world: World) -> None:
     assert "signal 9" in str(world.ends[0].detail)
     assert machine.failure is None
     machine.stop()
+
+
+def test_who_uses_a_spark_that_starts_behind_waits_for_it(world: World) -> None:
+    may_start = threading.Event()
+    used: list[str] = []
+
+    def start() -> Any:
+        may_start.wait(20)
+        return world.start()
+
+    machine = Machine(start, on_start=world.starts.release)
+    machine.start(behind=True)
+
+    def use() -> None:
+        with machine.using():
+            used.append(machine.session.version)
+
+    user = threading.Thread(target=use)
+    user.start()
+    assert machine.trouble is not None
+    assert machine.trouble.code == "POND-419"
+    with pytest.raises(MillpondError, match="Spark is starting"):
+        machine.session  # noqa: B018
+    assert not used
+    may_start.set()
+    user.join(20)
+    assert used == ["4"]
+    assert world.starts.acquire(blocking=False)  # who is told is told before anyone may use it
+    assert machine.trouble is None
+    machine.stop()
+
+
+def test_a_spark_that_cannot_be_started_behind_is_given_up(world: World) -> None:
+    world.refused = 1
+    machine = Machine(world.start, on_end=world.ends.append)
+    machine.start(behind=True)
+    wait_until(lambda: world.ends)
+    assert machine.failure is machine.trouble is world.ends[0]
+    assert machine.failure.primary == "Spark could not be started"
+    assert machine.failure.detail == "there is no memory for it"
+    with pytest.raises(MillpondError, match="could not be started"), machine.using():
+        pass
+    machine.stop()
+
+
+def test_a_request_does_not_wait_longer_than_it_may(world: World) -> None:
+    may_start = threading.Event()
+    machine = Machine(lambda: may_start.wait(20) and world.start(), end_start=may_start.set)
+    machine.start(behind=True)
+    with limit_work(0.01), pytest.raises(MillpondError) as raised, machine.using():
+        pass
+    assert raised.value.code == "POND-405"
+    machine.stop()  # ends the start
 
 
 @pytest.mark.parametrize("when", ["unasked", "asked"])

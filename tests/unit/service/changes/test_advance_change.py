@@ -28,7 +28,7 @@ def job(upto: int = 89) -> AdvanceJob:
 
 
 def member(id: int, *relations: int, position: int = 49) -> Runnable:
-    derivation: Any = SimpleNamespace(id=id, relations=frozenset(relations))
+    derivation: Any = SimpleNamespace(id=id, relations=frozenset(relations), leaves=None)
     return Runnable(derivation, replace(CLOCK, heartbeat=position + 1), 89, 89)
 
 

@@ -20,8 +20,21 @@ C = ReleaseRule(Constraint("c", CLUSTERED, ("id",), rows=5), "f", 1)
 U = ReleaseRule(Constraint("u", UNIQUE, ("id",)), "o", 0)
 
 
-def job(group: str, *ids: int) -> Any:
-    sinks = [SimpleNamespace(stream_id=id) for id in ids]
+class Planned:
+    """A plan with operators of these keys."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = keys
+
+    def nodes(self) -> list[Any]:
+        return [SimpleNamespace(key=key) for key in self.keys]
+
+
+PLAN = Planned("n", "m")
+
+
+def job(group: str, *ids: int, plan: Planned = PLAN) -> Any:
+    sinks = [SimpleNamespace(stream_id=id, plan=plan) for id in ids]
     return SimpleNamespace(group=group, sinks=sinks, share=StateShare(weight=float(ids[0])))
 
 
@@ -57,6 +70,16 @@ def test_what_operators_keep_is_known_until_they_are_gone() -> None:
     accounts.note(job("g", 1, 2), AdvanceResult(failures=failures, state=gone))
     assert [one.key for one in accounts.list_operators(version(1, 3))] == ["m", "n"]
     assert accounts.list_weighed_state(version(3)) == {"h": (3.0, 100, 300)}
+
+
+def test_operators_of_plans_that_are_left_are_forgotten_whoever_ran_them() -> None:
+    """As of a query that is reduced while it runs, by another process than before."""
+    accounts, held = DataflowAccounts(), OperatorState("join", 10, 800, 0)
+    accounts.note(job("g", 1, 2), AdvanceResult(state={"n": held, "m": held}))
+    accounts.note(job("g", 2, plan=Planned("o")), AdvanceResult(state={"o": held}))
+    assert accounts.list_state(version(1, 2), 1).keys() == {"n", "m", "o"}
+    accounts.note(job("g", 1, plan=Planned("m")), AdvanceResult())
+    assert accounts.list_state(version(1, 2), 1).keys() == {"m", "o"}
 
 
 def test_figures_of_several_joins_are_added_up() -> None:

@@ -1,0 +1,1 @@
+"""What gives way when followed queries need too much: ladders, and reductions while they run."""

@@ -1,0 +1,78 @@
+"""What must change no answer, drawn at random: schedulers, spilling, slices, constraints.
+
+`pressures` draws settings for one pond. `press` changes the defaults of all ponds of a session, for
+whole suites: `pytest --under-pressure 7 tests/cql`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from millpond.catalog.options import OPTIONS
+
+SCHEDULERS = ("fifo", "round robin", "greedy", "chain")
+#: Constraints of a stream with the columns `k` (text) and `v` (integer). They seldom hold.
+_FORMS = (
+    "UNIQUE (k)",
+    "UNIQUE (v)",
+    "CLUSTERED BY (k) WITHIN {k} ROWS",
+    "CLUSTERED BY (v) WITHIN INTERVAL {k} SECONDS",
+    "ORDERED BY (v) WITHIN {k} ROWS",
+    "FOREIGN KEY (k) REFERENCES {other} WITHIN {k} ROWS",
+    "FOREIGN KEY (v) REFERENCES {other} WITHIN INTERVAL {k} SECONDS",
+)
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """Settings of a pond, and constraints of its streams: the stream, the form, and k."""
+
+    settings: tuple[tuple[str, str], ...] = ()
+    constraints: tuple[tuple[int, str, int], ...] = ()
+
+    def impose(self, pond: Any, streams: list[str]) -> None:
+        """Set them of a pond with these streams, each with columns `k` and `v`."""
+        if self.settings:
+            set_to = ", ".join(f"{name} = '{value}'" for name, value in self.settings)
+            pond.execute(f"ALTER SYSTEM SET ({set_to})")
+        for number, (place, form, k) in enumerate(self.constraints):
+            name, other = streams[place % len(streams)], streams[(place + 1) % len(streams)]
+            written = form.format(k=k, other=other)
+            if form.startswith("FOREIGN"):
+                unique = form.partition(")")[0].removeprefix("FOREIGN KEY (")
+                pond.execute(f"ALTER STREAM {other} ADD CONSTRAINT u{number} UNIQUE ({unique})")
+            pond.execute(f"ALTER STREAM {name} ADD CONSTRAINT c{number} {written}")
+
+
+@st.composite
+def pressures(draw: st.DrawFn) -> Pressure:
+    """Draw what changes no answer; the simplest is nothing at all."""
+    settings = {
+        "scheduler": draw(st.sampled_from(SCHEDULERS)),
+        "latency": draw(st.sampled_from(("never", "1 SECOND", "3 MILLISECONDS"))),
+        "memory": draw(st.sampled_from(("2 GB", "1 KB", "20 KB"))),
+        # Not so little that followers are deferred: then less is delivered, and an update of a
+        # non-retroactive relation that is dated back counts from an earlier instant on.
+        "queue_memory": draw(st.sampled_from(("256 MB", "30 KB"))),
+    }
+    constraint = st.tuples(st.integers(0, 3), st.sampled_from(_FORMS), st.integers(0, 9))
+    others = {name: v for name, v in settings.items() if v.lower() != OPTIONS[name].default.lower()}
+    return Pressure(tuple(others.items()), tuple(draw(st.lists(constraint, max_size=3))))
+
+
+def press(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Give every pond little memory, small slices and a scheduler by chance, by default."""
+    chance = random.Random(seed)
+    defaults = {
+        "scheduler": chance.choice(SCHEDULERS),
+        "latency": chance.choice(("never", "1 SECOND")),
+        "memory": "1 KB",
+        "queue_memory": chance.choice(("4 KB", "100 KB")),
+    }
+    for name, value in defaults.items():
+        patch.setitem(OPTIONS, name, replace(OPTIONS[name], default=value))

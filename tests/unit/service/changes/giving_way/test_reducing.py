@@ -1,0 +1,57 @@
+"""From which instant on the changes of a log are of which reduction, and what they lack."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.service.versions import segment, stream, version_of
+
+from millpond.catalog.objects import Derived, QueryDef, StreamDef
+from millpond.catalog.tolerance import Reduction
+from millpond.model.time import BEGINNING, LAST
+from millpond.service.changes.giving_way.reducing import Decision, Decisions, begin_period
+from millpond.state.database_tables import definition_of, definition_row
+from millpond.state.version import StreamState
+
+TOLERANT = QueryDef(3, "q", "", {"tolerate": "window 2 seconds", "weight": 2}, 0, 0)
+LOG = replace(stream(5, "q$changes"), derived=Derived("", 3))
+
+
+def test_who_is_not_heavier_than_what_gives_way_is_reduced_as_far_as_it_tolerates() -> None:
+    weight = 0.0
+    decide = Decisions(lambda: weight)
+    assert decide(TOLERANT, 7) == Decision(Reduction(), LAST)
+    weight = 1.9
+    assert decide(TOLERANT, 7).reduction == Reduction()
+    weight = decide_weight = 2.0
+    assert decide(TOLERANT, 7).reduction == Reduction(2_000_000)
+    assert decide.weight == decide_weight
+    # One that sleeps weighs nothing.
+    weight = 1.0
+    asleep = replace(TOLERANT, options={**TOLERANT.options, "active": False})
+    assert decide(asleep, 7).reduction == Reduction(2_000_000)
+
+
+def test_periods_are_kept_as_long_as_changes_of_them_are() -> None:
+    version = version_of(LOG)
+    one = begin_period(version, LOG, 10, Reduction(2_000_000))
+    assert one.derived is not None
+    assert one.derived.periods == ((BEGINNING - 1, "nothing"), (10, "window 2 SECONDS"))
+    two = begin_period(version, one, 20, Reduction())
+    assert two.derived is not None
+    # There are no changes at all, so none of the two before.
+    assert two.derived.periods == ((10, "window 2 SECONDS"), (20, "nothing"))
+    kept = version_of(LOG, states={5: StreamState(data=(segment(5, 5, 15),))})
+    three = begin_period(kept, one, 20, Reduction())
+    assert three.derived is not None
+    assert [after for after, _ in three.derived.periods] == [BEGINNING - 1, 10, 20]
+
+
+def test_periods_survive_being_stored() -> None:
+    derived = replace(LOG.derived or Derived(""), periods=((1, "nothing"), (2, "sample 5 %")))
+    id, kind, body = definition_row(replace(LOG, derived=derived))
+    read = definition_of(id, kind, body)
+    assert isinstance(read, StreamDef)
+    assert read.derived == derived
+    # What stores of before have.
+    assert "periods" not in definition_row(LOG)[2]
