@@ -6,6 +6,9 @@ element is matched against every query. Beside it: the p50 of a running query's 
 during and after.
 
     python benchmarks/registration.py [--rows 1000000] [--queries 1,1000,10000]
+    python benchmarks/registration.py --many 100000 [--rows 200000]
+
+The second form is of very many selective queries (`kernel/many_queries.py`).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from _harness import percentile, seconds, show
+from kernel.many_queries import show_many
 from millpond.service.open_pond import open_pond
 from workloads.interests import STREAM, elements, texts, write_elements
 
@@ -28,7 +32,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--queries", default="1,1000,10000")
+    parser.add_argument("--many", type=int, help="so many selective queries, without Spark")
     options = parser.parse_args()
+    if options.many:
+        show_many(options.many, options.rows)
+        return
     base = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
     write_elements(base / "elements", options.rows, 4)
     with open_pond(base / "store") as pond:

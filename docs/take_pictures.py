@@ -7,6 +7,7 @@ into FOLDER, to be looked at; those that the guide shows are kept in docs/pictur
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import shutil
 import sys
@@ -48,7 +49,7 @@ WHERE carrier = 'B6' ORDER BY ts;"""
 SECONDS = itertools.count()
 
 #: The pages, each with how it is brought to show something.
-PAGES = ("write", "queries", "query", "plan", "system")
+PAGES = ("write", "queries", "query", "plan", "document", "system", "past")
 
 
 def fill(pond: Pond) -> None:
@@ -85,6 +86,8 @@ def fill(pond: Pond) -> None:
             for n in range(500)
         ]
     )
+    for name in ("by_carrier", "late", "windy", "delay_over_81_for_81", "delay_over_82_for_82"):
+        pond.query(name).fetch()
     pond.catch_up()
 
 
@@ -95,7 +98,9 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         "queries": "#/queries?containing=delay%20%3E%208",
         "query": "#/query/by_carrier?view=chart&live=1",
         "plan": "#/plan?query=late",
+        "document": "#/plan?query=by_carrier",
         "system": "#/system",
+        "past": "#/system",
     }[page]
     browser.forget(url)
     browser.open(f"{url}/{address}")
@@ -111,9 +116,32 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         pond.ingest("flights", rows)
         pond.execute(f"HEARTBEAT flights AT TIMESTAMP '{at}'")
         browser.sees("+", "#changes")
+    if page == "document":
+        change_plan(browser, pond)
+    if page == "past":
+        at = format_instant(parse_instant("2026-03-01 10:00:00") + next(SECONDS) * 1_000_000)
+        pond.ingest("flights", [{"ts": at, "carrier": "AA", "delay": 5.0}] * 50)
+        pond._history.look()
+        browser.find("#past .chart canvas")
+        browser.run("document.querySelector('#past').scrollIntoView()")
     if page == "plan":
         browser.find(".plan-canvas[data-laid]:not([data-laid=''])")
     time.sleep(4.5 if page == "system" else 1.0)  # two looks make a rate; charts draw their axes
+
+
+def change_plan(browser: Browser, pond: Pond) -> None:
+    """Edit the plan of a query, and show the difference."""
+    browser.press("Export the plan of by_carrier")
+    browser.editor("#document")
+    document = pond.export_plan(["by_carrier"])
+    document["settings"]["scheduler"] = "chain"
+    for operator in document["operators"].values():
+        if "group" in operator["name"]:
+            operator["shared"] = False
+    browser.write(json.dumps(document, indent=2), "#document")
+    browser.press("Show the difference")
+    browser.find("#difference table")
+    browser.run("document.querySelector('#document-title').scrollIntoView()")
 
 
 def main() -> None:
@@ -125,6 +153,9 @@ def main() -> None:
         Browser(*find_programs()) as browser,
     ):
         fill(pond)
+        for _ in range(3):
+            pond._history.look()
+            time.sleep(1)
         with serve(pond) as served:
             for dark in (False, True):
                 for width, height in WIDTHS.items():

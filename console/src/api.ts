@@ -5,6 +5,8 @@ import type { components, paths } from "./contract";
 type Schemas = components["schemas"];
 export type AdoptedPlan = Schemas["AdoptedPlan"];
 export type PlanDifference = Schemas["PlanDifference"];
+export type Trace = Schemas["Trace"];
+export type History = Schemas["History"];
 export type QueryCosts = Schemas["QueryCosts"];
 export type QueryCost = Schemas["QueryCost"];
 export type Answer = Schemas["Answer"];

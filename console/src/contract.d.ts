@@ -156,6 +156,42 @@ export interface paths {
         };
         trace?: never;
     };
+    "/v1/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query?: {
+                    span?: "hour" | "week";
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["History"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/language": {
         parameters: {
             query?: never;
@@ -449,6 +485,44 @@ export interface paths {
                     };
                     content: {
                         "application/json": components["schemas"]["PlanGraph"];
+                    };
+                };
+            };
+        };
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/plan/trace": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get: {
+            parameters: {
+                query: {
+                    stream: string;
+                    query?: string;
+                    tuples?: number;
+                };
+                header?: never;
+                path?: never;
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Trace"];
                     };
                 };
             };
@@ -1109,6 +1183,13 @@ export interface components {
             message: string;
             place: components["schemas"]["Place"] | null;
         };
+        History: {
+            at: number[];
+            every_seconds: number;
+            series: {
+                [key: string]: (number | null)[];
+            };
+        };
         Language: {
             functions: components["schemas"]["Signature"][];
             keywords: string[];
@@ -1439,6 +1520,21 @@ export interface components {
             queries?: (string | number)[] | null;
             state?: ("active" | "inactive" | "suspended") | null;
             tag?: string | null;
+        };
+        Trace: {
+            epoch: number | null;
+            predicates: number;
+            rows: number;
+            stream: string;
+            tuples: components["schemas"]["TracedTuple"][];
+        };
+        TracedTuple: {
+            at: string;
+            matched: number;
+            queries: string[];
+            values: {
+                [key: string]: unknown;
+            };
         };
     };
     responses: never;

@@ -10,10 +10,11 @@ program in Python is a request too where the pond has a limit (`limit_work`).
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, Token
 
 from millpond.errors import MillpondError
@@ -27,6 +28,7 @@ class Work:
         has_client: Whether the client that asked is still there.
         is_request: Whether a server's client asked, and not the program itself.
         held: How many bytes its answers have so far.
+        most_body: How many bytes an answer may have as it is sent.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class Work:
         check_memory: Callable[[int, int], None] = lambda held, more: None,
         *,
         is_request: bool = True,
+        most_body: int = sys.maxsize,
     ) -> None:
         self._lock = threading.Lock()
         self._wakes: dict[object, Callable[[], None]] = {}
@@ -43,13 +46,37 @@ class Work:
         self.has_client = True
         self.is_request = is_request
         self.held = 0
+        self.most_body = most_body
         self._check_memory = check_memory
+        self._kept: list[Callable[[], None]] | None = None
         self.limit(seconds)
 
     def hold(self, size: int) -> None:
         """Count more bytes of an answer. Raises what `check_memory` raises of the sum and these."""
         self.held += size
         self._check_memory(self.held, size)
+
+    @contextmanager
+    def keeping_rows(self) -> Iterator[None]:
+        """Keep the room of the rows that the block's evaluations give, until the block ends."""
+        self._kept = []
+        try:
+            yield
+        finally:
+            self.let_go()
+            self._kept = None
+
+    def keep(self, leave: Callable[[], None]) -> None:
+        """Keep room, which `leave` leaves, until what it holds is not needed any more."""
+        if self._kept is None:
+            leave()
+        else:
+            self._kept.append(leave)
+
+    def let_go(self) -> None:
+        """Leave the room that is kept."""
+        while self._kept:
+            self._kept.pop()()
 
     def limit(self, seconds: float | None) -> None:
         """Allow so many seconds from now on; None: no limit."""
@@ -155,6 +182,16 @@ def check_work() -> None:
     work = _current.get()
     if work is not None:
         work.check()
+
+
+@contextmanager
+def keeping_rows() -> Iterator[None]:
+    """Keep the room of rows that are evaluated in the block until it ends, if it is a request's.
+
+    So few large answers wait to be encoded: an evaluation that needs their room waits for them.
+    """
+    with nullcontext() if (work := _current.get()) is None else work.keeping_rows():
+        yield
 
 
 def hold_memory(size: int) -> None:

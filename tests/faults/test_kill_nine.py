@@ -37,6 +37,9 @@ CREATE QUERY recent AS SELECT id FROM s [RANGE 1 SECOND];
 
 FOLLOWERS = ("every", "few", "recent")
 
+#: How long a server may take that says what it does: Spark has started in minutes on machines that
+#: did much else, and the server itself gives up earlier (`runtime/spark/machine.py`).
+PATIENCE = 900
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
 ROWS = 5
 
@@ -45,6 +48,10 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
+
+
+class ServerEnded(BaseException):
+    """The server has ended by itself; nothing is worth waiting for."""
 
 
 class Server:
@@ -56,18 +63,23 @@ class Server:
         self.log = (store.parent / "server.log").open("ab")
         self.process: subprocess.Popen[bytes] | None = None
         self.machines: set[int] = set()
+        #: What it said last of its being ready.
+        self.said: str | None = None
 
     def start(self) -> None:
         command = command_of_server(self.store, self.port)
         if self.on_spark:
             options = ["--store", str(self.store), "--port", str(self.port)]
-            command = [sys.executable, "-m", "millpond.cli.main", "serve", *options]
+            # With its fault handler, a server that hangs says where: see `tell`.
+            python = [sys.executable, "-X", "faulthandler"]
+            command = [*python, "-m", "millpond.cli.main", "serve", *options]
         self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log)
-        wait_until(self.is_up, 300, f"the server did not start: see {self.log.name}")
+        wait_until(self.is_up, PATIENCE, "the server did not start")
 
     def is_up(self) -> bool:
         assert self.process is not None
-        assert self.process.poll() is None, f"the server ended: see {self.log.name}"
+        if self.process.poll() is not None:
+            raise ServerEnded
         try:
             return httpx.get(f"{self.url}/healthz", timeout=2).status_code == 200
         except httpx.HTTPError:
@@ -82,15 +94,21 @@ class Server:
 
     def await_spark(self) -> None:
         """Wait until Spark runs, which starts behind the server."""
-        wait_until(lambda: self.readiness() == 200, 240, f"no Spark: see {self.log.name}")
+        wait_until(lambda: self.readiness() == 200, PATIENCE, "no Spark")
 
     def kill_jvm(self) -> None:
         """Kill Spark under the server, which has to bring it back by itself."""
         self.await_spark()
-        jvm = int((self.store / "spark.pid").read_text())
+        noted = self.store / "spark.pid"
+        jvm = int(noted.read_text())
         self.machines.add(jvm)
         os.kill(jvm, signal.SIGKILL)
-        wait_until(lambda: self.readiness() != 200, 60, "nobody noticed that Spark has ended")
+        # Another one is noted; or the server is not ready, and says why as long as it is not.
+        wait_until(
+            lambda: self.readiness() != 200 or int(noted.read_text()) != jvm,
+            PATIENCE,
+            "nobody noticed that Spark has ended",
+        )
         self.await_spark()
 
     def kill_worker(self, chance: random.Random) -> None:
@@ -103,11 +121,27 @@ class Server:
 
     def readiness(self) -> int:
         assert self.process is not None
-        assert self.process.poll() is None, f"the server ended: see {self.log.name}"
+        if self.process.poll() is not None:
+            raise ServerEnded
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=20).status_code
-        except httpx.TimeoutException:
-            return 0
+            answer = httpx.get(f"{self.url}/readyz", timeout=20)
+        except httpx.HTTPError as error:
+            status, said = 0, repr(error)
+        else:
+            status, said = answer.status_code, answer.text
+        if said != self.said:
+            print(f"{time.monotonic():.0f}: ready: {status} {said[:300]}", flush=True)
+            self.said = said
+        return status
+
+    def tell(self) -> None:
+        """Print what the server did last, and where it is now; it ends with that."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+        for log in (Path(self.log.name), self.store / "spark.log"):
+            if log.exists():
+                print(f"==== {log.name}\n{log.read_text(errors='replace')[-20_000:]}", flush=True)
 
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -170,7 +204,9 @@ class Client(threading.Thread):
     def get_further(self, pushes: int) -> None:
         """Wait until so many more pushes are acknowledged."""
         goal = self.pushed + pushes
-        wait_until(lambda: self.pushed >= goal or self.trouble is not None, 180, "no push went on")
+        wait_until(
+            lambda: self.pushed >= goal or self.trouble is not None, PATIENCE, "no push went on"
+        )
 
     def push(self, http: httpx.Client) -> None:
         number = self.pushed
@@ -279,6 +315,9 @@ def survive(
         # A server that is killed early has not started Spark yet.
         ended = len([victim for victim in order if victim != "worker"])
         assert on_spark * ended / 2 <= len(server.machines) <= on_spark * ended
+    except BaseException:
+        server.tell()
+        raise
     finally:
         server.stop()
 
@@ -295,7 +334,7 @@ def check(server: Server, client: Client) -> None:
 
         everything = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM s"
         whole = [[len(ids), len(ids), 0, len(ids) - 1]]
-        wait_until(lambda: ask(everything) == whole, 180, f"{ask(everything)} is not {whole}")
+        wait_until(lambda: ask(everything) == whole, PATIENCE, f"{ask(everything)} is not {whole}")
         names = [row[0] for row in ask("SHOW QUERIES") if row[0] not in FOLLOWERS]
         assert sorted(names) == sorted(query(n)[0] for n in range(client.registered))
         for number in range(client.registered):
@@ -318,7 +357,7 @@ def check_followers(server: Server, client: Client, followers: list[Follower]) -
                 return len(came) >= wanted or follower.trouble is not None
 
             wait_until(
-                all_told, 180, f"{follower.name}: {len(follower.told)} changes, not {wanted}"
+                all_told, PATIENCE, f"{follower.name}: {len(follower.told)} changes, not {wanted}"
             )
             assert follower.trouble is None, follower.trouble
             told = list(follower.told)

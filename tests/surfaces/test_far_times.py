@@ -101,3 +101,16 @@ def test_both_ends_of_time_are_infinite_for_machines(pond, http):
     assert http.get("/v1/queries/e/result").json()["as_of"] == "-infinity"
     (line,) = pond.execute("INVOKE e")
     assert "beginning of time" in repr(line.answer)
+
+
+def test_the_answer_at_infinity_is_that_of_the_last_instant(pond, http):
+    pond.execute("CREATE STREAM given (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.execute("CREATE RELATION held (v INTEGER); INSERT INTO held VALUES (1)")
+    pond.execute("CREATE QUERY h AS SELECT v FROM given WHERE v IN (SELECT v FROM held)")
+    pond.ingest("given", [{"ts": "2026-03-01 11:00:00", "v": 1}])
+    pond.catch_up()
+    answers = [
+        http.get("/v1/queries/h/result", params={"at": at}).json()["rows"]
+        for at in ("99999-01-01", "infinity")
+    ]
+    assert answers == [[[1]], [[1]]]

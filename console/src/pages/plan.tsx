@@ -1,6 +1,6 @@
 // Plan: the one shared plan as a graph on a canvas of its own; laid out by a worker.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { type ErrorFields, type PlanGraph, type PlanNode, call } from "../api";
+import { type ErrorFields, type PlanGraph, type PlanNode, type Trace, call } from "../api";
 import { cell, count } from "../format";
 import type { Asked, Placed } from "../layout";
 import { PlanDocument } from "../parts/document";
@@ -116,7 +116,7 @@ export function Plan() {
             onChoose={(id) => change({ node: id })} />
         )}
       </section>
-      {box && <Chosen box={box} toggle={() => {
+      {box && <Chosen box={box} query={query} toggle={() => {
         const next = new Set(open);
         if (next.has(box.group)) next.delete(box.group);
         else next.add(box.group);
@@ -135,7 +135,40 @@ export function Plan() {
   );
 }
 
-function Chosen({ box, toggle, isOpen }: { box: Box; toggle: () => void; isOpen: boolean }) {
+/** The tuples of a stream's newest batch, with the queries each of them went to. */
+function Traced({ stream, query }: { stream: string; query: string }) {
+  const [found, setFound] = useState<Trace | null>(null);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  useEffect(() => { setFound(null); setError(null); }, [stream, query]);
+  const look = () => call("get", "/v1/plan/trace", { query: { stream, query: query || undefined } }).then(
+    (trace) => { setFound(trace); setError(null); }, (problem) => setError(fieldsOf(problem)),
+  );
+  const columns = Object.keys(found?.tuples[0]?.values ?? {});
+  return (
+    <div id="traced">
+      <div class="tools">
+        <button type="button" onClick={() => void look()}>Trace its last batch</button>
+        <span class="soft">{found && `epoch ${count(found.epoch ?? 0)}: ${count(found.rows)} tuples, the last ${found.tuples.length} of them; ${count(found.predicates)} predicates`}</span>
+      </div>
+      {error && <ProblemBox error={error} />}
+      {found && found.tuples.length > 0 && (
+        <div class="scroll short" tabIndex={0} role="region" aria-label="Traced tuples">
+          <table>
+            <thead><tr>{columns.map((name) => <th scope="col">{name}</th>)}<th scope="col">went to</th></tr></thead>
+            <tbody>{found.tuples.map((tuple) => (
+              <tr>{columns.map((name) => <td>{cell(tuple.values[name])}</td>)}
+                <td>{tuple.queries.map((name) => <><a href={link("query", name)}>{name}</a>{" "}</>)}
+                  {tuple.matched > tuple.queries.length && `and ${count(tuple.matched - tuple.queries.length)} more`}
+                  {tuple.matched === 0 && <span class="soft">no query</span>}</td></tr>
+            ))}</tbody>
+          </table>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Chosen({ box, query, toggle, isOpen }: { box: Box; query: string; toggle: () => void; isOpen: boolean }) {
   const entity = !/^(group|stream|queries|join):/.test(box.id);
   return (
     <section class="panel" aria-labelledby="chosen-title" id="chosen">
@@ -146,6 +179,7 @@ function Chosen({ box, toggle, isOpen }: { box: Box; toggle: () => void; isOpen:
         <span class="soft">{WORDS[box.kind]}</span>
       </div>
       <dl class="facts">{Object.entries(box.figures).map(([key, value]) => <div><dt>{key}</dt><dd>{typeof value === "number" ? count(value) : cell(value)}</dd></div>)}</dl>
+      {box.id.startsWith("stream:") && <Traced stream={box.label} query={query} />}
       {box.queries.length > 0 && (
         <p class="pad">{box.queries.slice(0, 40).map((name) => <><a href={link("query", name)}>{name}</a>{" "}</>)}
           {Number(box.figures.queries ?? 0) > box.queries.length && "…"}</p>

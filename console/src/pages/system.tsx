@@ -1,6 +1,6 @@
 // System: what is wrong, on top; how much comes, how late, what is refused; and the entities.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type Entity, type ErrorFields, type QueryCosts, call } from "../api";
+import { type Answer, type Entity, type ErrorFields, type History, type QueryCosts, call } from "../api";
 import { bytes, cell, count, duration, moment, perSecond, seconds } from "../format";
 import { AnswerBox } from "../parts/answer";
 import { draw } from "../parts/chart";
@@ -55,6 +55,8 @@ export function System() {
         </div>
       </section>
       {rejectsOf && <Rejects stream={rejectsOf} />}
+      {isAdmin.value && <Past />}
+      {isAdmin.value && <Overload />}
       {shown.sinks.length > 0 && <Sinks />}
       <Shares />
       {isAdmin.value && <Entities />}
@@ -113,6 +115,81 @@ function Throughput() {
   }, [names.join()]);
   return names.length ? <div class="chart" ref={box} role="img" aria-label="Rows per second of each stream" />
     : <p class="nothing">Figures come with the second look, in two seconds.</p>;
+}
+
+/** What the server sampled, in groups of one unit each. */
+const GROUPS: { title: string; wanted: (name: string) => boolean; scale?: number }[] = [
+  { title: "Rows per second", wanted: (name) => name.startsWith("rows/s of ") },
+  { title: "Memory and disk, in MB", wanted: (name) => /^(process memory|state in|disk of|bytes waiting)/.test(name), scale: 1e-6 },
+  { title: "Processor share, rungs of overload, seconds behind", wanted: (name) => /^(processor share|rungs|seconds behind)/.test(name) },
+  { title: "Tickets: the share of elements that each filter lets through", wanted: (name) => name.startsWith("share let through") },
+];
+
+function Past() {
+  const span = route.value.params.get("span") === "week" ? "week" : "hour";
+  const [found, setFound] = useState<History | null>(null);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  useEffect(() => {
+    let on = true;
+    const look = () => call("get", "/v1/history", { query: { span } }).then(
+      (history) => { if (on) { setFound(history); setError(null); } }, (problem) => { if (on) setError(fieldsOf(problem)); },
+    );
+    void look();
+    const timer = setInterval(() => { if (!document.hidden) void look(); }, 10_000);
+    return () => { on = false; clearInterval(timer); };
+  }, [span]);
+  return (
+    <section class="panel" aria-labelledby="past-title" id="past">
+      <div class="tools">
+        <h2 id="past-title">Minutes and days</h2>
+        <select aria-label="How far back" value={span} onChange={(event) => change({ span: event.currentTarget.value })}>
+          <option value="hour">last hour</option><option value="week">last week</option>
+        </select>
+        <span class="soft">{found && `${count(found.at.length)} samples, one every ${duration(found.every_seconds)}, since the server was started`}</span>
+      </div>
+      {error && <ProblemBox error={error} />}
+      {found && found.at.length < 2 && <p class="nothing">The first samples come within twenty seconds.</p>}
+      {found && found.at.length > 1 && GROUPS.map((group) => <Series history={found} {...group} />)}
+    </section>
+  );
+}
+
+function Series({ history, title, wanted, scale = 1 }: { history: History; title: string; wanted: (name: string) => boolean; scale?: number }) {
+  const box = useRef<HTMLDivElement>(null);
+  const names = Object.keys(history.series).filter(wanted).slice(0, 6);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || !names.length) return undefined;
+    const series = names.map((name) => history.series[name]!.map((value) => (value === null ? null : value * scale)));
+    const labels = ["time", ...names.map((name) => name.replace(/^(rows\/s of|share let through by) /, ""))];
+    const drawn = draw(element, [history.at, ...series] as never, { form: "line", time: true, names: null, labels, height: 150 });
+    return () => drawn.end();
+  }, [history, names.join()]);
+  return names.length ? <figure><figcaption>{title}</figcaption><div class="chart" ref={box} role="img" aria-label={title} /></figure> : null;
+}
+
+/** The ladder of overload: what was done, the newest first. */
+function Overload() {
+  const [rows, setRows] = useState<Answer | null>(null);
+  const [error, setError] = useState<ErrorFields | null>(null);
+  const look = () => call("post", "/v1/statements", { body: { text: "SELECT * FROM system$actions [ROWS 200]" } }).then(
+    ({ results }) => {
+      const found = results[0] as Answer;
+      setRows({ ...found, rows: [...found.rows].reverse() });
+      setError(null);
+    }, (problem) => setError(fieldsOf(problem)),
+  );
+  useEffect(() => { void look(); }, []);
+  return (
+    <section class="panel" aria-labelledby="overload-title" id="overload">
+      <div class="tools"><h2 id="overload-title">Actions of overload</h2>
+        <span class="soft">each step that the pond took when there was too much to do, and back</span>
+        <span class="fill" /><button type="button" onClick={() => void look()}>Look again</button></div>
+      {error && <ProblemBox error={error} />}
+      {rows && rows.rows.length > 0 && <AnswerBox rows={rows} facts={rows} name="actions" />}
+      {rows?.rows.length === 0 && <p class="nothing">None: there was never more to do than could be done.</p>}
+    </section>
+  );
 }
 
 function Rejects({ stream }: { stream: string }) {

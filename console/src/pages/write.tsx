@@ -3,10 +3,11 @@ import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { type ErrorFields, type Result, Problem, call } from "../api";
 import { type Editor, makeEditor } from "../editor";
+import { instant, seconds } from "../format";
 import { AnswerBox, copy, takeText } from "../parts/answer";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { change, go, link, route } from "../route";
-import { canWrite, functions, isAdmin, keywords, readCatalog, relations, streams } from "../session";
+import { canWrite, functions, isAdmin, keywords, readCatalog, relations, status, streams } from "../session";
 import * as tabs from "../tabs";
 
 interface Outcome { text: string; results: Result[]; error: ErrorFields | null }
@@ -72,6 +73,7 @@ export function Write() {
       <div class="columns">
         <section class="panel results" aria-live="polite" aria-label="Results" id="results">
           {!shown && <Start put={put} />}
+          <Example />
           {shown?.error && <ProblemBox error={shown.error} />}
           {shown?.results.map((result, i) => <ResultBox result={result} text={shown.results.length === 1 ? shown.text : ""} name={`answer${i || ""}`} />)}
           {shown && !shown.error && !shown.results.length && <p class="message">Nothing to run: the text has no statement.</p>}
@@ -105,6 +107,46 @@ function ResultBox({ result, text, name }: { result: Result; text: string; name:
   return (
     <p class="message done">
       {result.message ?? result.statement} {made && <a href={link("query", result.query!)}>open {result.query}</a>}
+    </p>
+  );
+}
+
+/** How often an order of the example comes, in milliseconds, and how many come at most. */
+const COMES_MS = 1000, MOST_ORDERS = 300;
+const coming = signal(0);
+let timer: ReturnType<typeof setInterval> | undefined;
+
+/** Has orders of the example come while this page is open, so that its answer moves. */
+function comeOrders(): void {
+  clearInterval(timer);
+  const heartbeat = status.value?.streams.find((stream) => stream.name === "orders")?.heartbeat;
+  let at = Math.max(heartbeat ? seconds(heartbeat) : 0, seconds("2026-03-01T09:41:00"));
+  coming.value = MOST_ORDERS;
+  timer = setInterval(() => {
+    at += 60;
+    coming.value -= 1;
+    const shop = ["harbour", "market", "station"][Math.floor(Math.random() * 3)];
+    const text = `INSERT INTO orders VALUES ('${instant(at)}', '${shop}', ${Math.round(5 + Math.random() * 40)})`;
+    call("post", "/v1/statements", { body: { text } }).catch(() => stopOrders()); // it was dropped, or the server is away
+    if (coming.value <= 0) stopOrders();
+  }, COMES_MS);
+}
+
+function stopOrders(): void {
+  clearInterval(timer);
+  coming.value = 0;
+}
+
+/** Offers what makes the example move, while its stream is there. */
+function Example() {
+  const there = streams.value.some((stream) => stream.name === "orders" && stream.columns.some(({ name }) => name === "shop"));
+  if (!there || !canWrite.value) return null;
+  return (
+    <p class="pad">
+      {coming.value === 0
+        ? <><button type="button" onClick={() => { comeOrders(); go("query", "sales", { live: 1, view: "chart" }); }}>Let more orders come</button>
+          {" "}<span class="soft">one a second, and watch the answer of the example as a chart</span></>
+        : <><button type="button" onClick={stopOrders}>Let no more orders come</button> <span class="soft">one comes every second while this page is open</span></>}
     </p>
   );
 }

@@ -10,14 +10,22 @@ of a query's new definition stands `{"redefined", "columns"}`, or an event `rede
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from millpond.api import decode, encode
+from millpond.api.json_pieces import cut_into_pieces, is_large, write_objects
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.results import Changes
+
+#: The columns of changes before those of their rows: number, instant and sign.
+_FACTS = 3
 
 EVENTS = "text/event-stream"
 
@@ -33,13 +41,13 @@ def encode_page(changes: Changes, form: str) -> bytes:
     if form == encode.ARROW:
         return _arrow(changes)
     if form == encode.JSON:
-        return json_values.dumps(encode.changes_json(changes))
+        return encode.changes_json(changes)
     return b"".join(encode_piece(changes, form))
 
 
 def encode_piece(changes: Changes, form: str) -> list[bytes]:
     """Encode changes one by one: as lines, or as events."""
-    objects = json_values.change_objects(changes)
+    objects = change_objects(changes)
     before = [] if changes.redefined is None else [_describe_redefined(changes)]
     if form == encode.NDJSON:
         return [json_values.dumps(body) + b"\n" for body in (*before, *objects)]
@@ -51,6 +59,20 @@ def encode_piece(changes: Changes, form: str) -> list[bytes]:
             for body in objects
         ),
     ]
+
+
+def change_objects(changes: Changes) -> Iterator[dict[str, Any]]:
+    """The changes as JSON values, one object each; the row of a wide one is encoded already."""
+    for part in cut_into_pieces(changes.table):
+        piece = replace(changes, table=part)
+        if is_large(part):
+            facts, row = range(_FACTS), range(_FACTS, part.num_columns)
+            (body,) = json_values.change_objects(replace(piece, table=part.select(facts)))
+            encoded = BytesIO()
+            write_objects(part.select(row), encoded.write)
+            yield {**body, "row": orjson.Fragment(encoded.getvalue()[:-1])}
+        else:
+            yield from json_values.change_objects(piece)
 
 
 def _describe_redefined(changes: Changes) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from millpond.service.json_values import dumps
 _RESERVED = 256
 #: A write of so many bytes is held against the limit of all answers at once.
 _LARGE_WRITE = 1 << 20
+#: So many bytes are given to the transport at a time.
+_WRITE_AT_ONCE = 1 << 18
 
 
 def most_connections() -> int:
@@ -69,7 +71,11 @@ class _CountedTransport:
     def write(self, data: bytes) -> None:
         """Write to the client; a large write is reported after it."""
         self._written += len(data)
-        self.write_plainly(data)
+        # The transport copies what it cannot send at once, and of a part its rest once more.
+        for at in range(0, len(data), _WRITE_AT_ONCE):
+            if self._transport.is_closing():
+                break
+            self.write_plainly(data[at : at + _WRITE_AT_ONCE])
         if len(data) >= _LARGE_WRITE:
             self._heed_large()
 

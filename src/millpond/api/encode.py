@@ -6,13 +6,16 @@ type of each column.
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
+from millpond.api.json_pieces import Write, is_large, write_objects, write_rows
 from millpond.catalog.objects import (
     REDUCED,
     Definition,
@@ -30,6 +33,7 @@ from millpond.service.results import (
     IngestReceipt,
     StatementResult,
 )
+from millpond.work import current_work, hold_memory
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -44,11 +48,6 @@ ANSWER_KEY = b"millpond.answer"
 
 
 _TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
-
-#: Rows, and bytes of rows, that are turned into JSON at once: as values of Python, they take ten
-#: times as many.
-_PIECE = 10_000
-_PIECE_BYTES = 16 << 20
 
 #: The most characters of bounds as a header.
 _MOST_HEADER = 8_000
@@ -120,22 +119,28 @@ def promise_headers(given: Answer | Changes) -> dict[str, str]:
 
 def answer_json(answer: Answer) -> bytes:
     """An answer as one JSON object."""
-    return _join_rows(answer_facts(answer), answer.table)
+    return _written(
+        lambda write: _write_rows(answer_facts(answer), answer.table, write), answer.table.nbytes
+    )
 
 
 def answer_body(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON values."""
-    return {**answer_facts(answer), **_table_json(answer.table)}
+    """An answer as JSON values; the rows of a large one are encoded already."""
+    if not is_large(answer.table):
+        return {**answer_facts(answer), **_table_json(answer.table)}
+
+    def write_all(write: Write) -> None:
+        write(b"[")
+        write_rows(answer.table, write)
+        write(b"]")
+
+    rows = orjson.Fragment(_written(write_all, answer.table.nbytes))
+    return {**answer_facts(answer), **_columns_json(answer.table), "rows": rows}
 
 
 def answer_ndjson(answer: Answer) -> bytes:
     """An answer's rows as one JSON object a line."""
-    names = answer.columns
-    return b"".join(
-        json_values.dumps(dict(zip(names, row, strict=True))) + b"\n"
-        for part in _pieces(answer.table)
-        for row in zip(*json_values.json_columns(part), strict=True)
-    )
+    return _written(lambda write: write_objects(answer.table, write), answer.table.nbytes)
 
 
 def answer_arrow(answer: Answer) -> bytes:
@@ -151,7 +156,7 @@ def answer_parquet(answer: Answer) -> bytes:
     """
     from pyarrow import parquet  # clients import this module, and read no Parquet
 
-    sink = pa.BufferOutputStream()
+    sink = _Body(answer.table.nbytes)
     try:
         parquet.write_table(_with_facts(answer), sink)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
@@ -161,7 +166,7 @@ def answer_parquet(answer: Answer) -> bytes:
             detail=f"{error}.",
             hint="Cast the column, or accept another form.",
         ) from None
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def _with_facts(answer: Answer) -> pa.Table:
@@ -173,10 +178,10 @@ def _with_facts(answer: Answer) -> pa.Table:
 
 def table_arrow(table: pa.Table) -> bytes:
     """A table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
+    sink = _Body(table.nbytes)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    return sink.getvalue()
 
 
 def answer_headers(answer: Answer) -> dict[str, str]:
@@ -195,19 +200,61 @@ def answer_headers(answer: Answer) -> dict[str, str]:
 
 def result_json(result: StatementResult) -> bytes:
     """A statement's result as one JSON object."""
+    return _written(lambda write: _write_result(result, write), result.nbytes)
+
+
+def results_json(results: Sequence[StatementResult]) -> bytes:
+    """The results of a request's statements as one JSON object."""
+
+    def write_all(write: Write) -> None:
+        write(b'{"results":')
+        _write_results(results, write)
+        write(b"}")
+
+    return _written(write_all, sum(result.nbytes for result in results))
+
+
+def results_array(results: Sequence[StatementResult]) -> bytes:
+    """The results of a request's statements as one JSON array."""
+    return _written(lambda write: _write_results(results, write), sum(r.nbytes for r in results))
+
+
+def results_ndjson(results: Sequence[StatementResult]) -> bytes:
+    """The results of a request's statements, each a JSON object on a line."""
+
+    def write_all(write: Write) -> None:
+        for result in results:
+            _write_result(result, write)
+            write(b"\n")
+
+    return _written(write_all, sum(result.nbytes for result in results))
+
+
+def _write_results(results: Sequence[StatementResult], write: Write) -> None:
+    head = b"["
+    for result in results:
+        write(head)
+        _write_result(result, write)
+        head = b","
+    write(b"]" if results else b"[]")
+
+
+def _write_result(result: StatementResult, write: Write) -> None:
+    """Write a statement's result as one JSON object."""
     head: dict[str, Any] = {"statement": result.statement, "query": result.name}
     if result.answer is not None:
         facts = answer_facts(result.answer)
         facts["query"] = facts["query"] or result.name
-        return _join_rows({**head, **facts}, result.answer.table)
-    if result.changes is not None:
-        return json_values.dumps({**head, **changes_json(result.changes)})
-    if result.table is not None:
+        _write_rows({**head, **facts}, result.answer.table, write)
+    elif result.changes is not None:
+        _write_changes(head, result.changes, write)
+    elif result.table is not None:
         facts = {} if result.facts is None else {"facts": result.facts}
-        return _join_rows({**head, "as_of": None, "final": None, **facts}, result.table)
-    if result.text is not None:
-        return json_values.dumps({**head, "text": result.text})
-    return json_values.dumps({**head, "message": result.message})
+        _write_rows({**head, "as_of": None, "final": None, **facts}, result.table, write)
+    elif result.text is not None:
+        write(json_values.dumps({**head, "text": result.text}))
+    else:
+        write(json_values.dumps({**head, "message": result.message}))
 
 
 def definition_json(definition: Definition) -> dict[str, Any]:
@@ -261,9 +308,14 @@ def receipt_json(receipt: IngestReceipt) -> dict[str, Any]:
     }
 
 
-def changes_json(changes: Changes) -> dict[str, Any]:
-    """Changes as JSON values; their instants are texts."""
-    return {
+def changes_json(changes: Changes) -> bytes:
+    """Changes as one JSON object; their instants are texts."""
+    return _written(lambda write: _write_changes({}, changes, write), changes.table.nbytes)
+
+
+def _write_changes(head: dict[str, Any], changes: Changes, write: Write) -> None:
+    """Write one JSON object of the members of `head` and a page's; its instants are texts."""
+    facts = {
         "query": changes.query,
         "as_of": json_values.instant_text(changes.as_of),
         "final": changes.final,
@@ -271,25 +323,56 @@ def changes_json(changes: Changes) -> dict[str, Any]:
         "cursor": changes.cursor,
         "newest": changes.newest,
         "redefined": changes.redefined,
-        **_table_json(json_values.format_instants(changes)),
     }
+    _write_rows({**head, **facts}, json_values.format_instants(changes), write)
 
 
-def _join_rows(head: dict[str, Any], table: pa.Table) -> bytes:
-    """One JSON object of the members of `head` and a table's."""
+class _Body(io.BytesIO):
+    """A body that is written piece by piece, in a buffer that is not copied in the end.
+
+    What it has beyond the bytes of its rows counts as an answer's memory does: rows and bodies
+    together then have at most twice of what answers may have.
+    """
+
+    def __init__(self, rows: int) -> None:
+        super().__init__()
+        self._counted = rows
+
+    def write(self, data: Any) -> int:
+        """Append bytes.
+
+        Raises:
+            MillpondError: POND-405, it is larger than it may be; SERVE-715, the answers of all
+                requests are too large together.
+        """
+        size = super().write(data)
+        written = self.tell()
+        if written > self._counted:
+            hold_memory(written - self._counted)
+            self._counted = written
+        work = current_work()
+        if work is not None and written > work.most_body:
+            raise MillpondError(
+                "POND-405",
+                f"the answer is larger than {work.most_body >> 20:,} MiB as it is sent",
+                hint="Ask for fewer rows or values, or accept Arrow, which takes fewer bytes.",
+            )
+        return size
+
+
+def _written(write_all: Callable[[Write], None], rows: int) -> bytes:
+    """What a function writes of rows that have so many bytes."""
+    body = _Body(rows)
+    write_all(body.write)
+    return body.getvalue()
+
+
+def _write_rows(head: dict[str, Any], table: pa.Table, write: Write) -> None:
+    """Write one JSON object of the members of `head` and a table's."""
     facts = json_values.dumps({**head, **_columns_json(table)})
-    rows = [
-        json_values.dumps(list(zip(*json_values.json_columns(part), strict=True)))[1:-1]
-        for part in _pieces(table)
-    ]
-    return b"".join((facts[:-1], b',"rows":[', b",".join(rows), b"]}"))
-
-
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Cut a table into pieces of few rows and few bytes."""
-    width = table.nbytes // max(table.num_rows, 1)
-    piece = max(min(_PIECE, _PIECE_BYTES // max(width, 1)), 1)
-    return (table.slice(at, piece) for at in range(0, table.num_rows, piece))
+    write(facts[:-1] + b',"rows":[')
+    write_rows(table, write)
+    write(b"]}")
 
 
 def _columns_json(table: pa.Table) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.api import encode
-from millpond.api.change_forms import EVENTS
+from millpond.api.change_forms import EVENTS, change_objects
 from millpond.service import json_values
 from millpond.service.changes.feeds.feed_event import FeedEvent
 
@@ -41,7 +41,7 @@ def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
         if event.changes is not None:
             page = pages.get(id(event.changes))
             if page is None:
-                page = pages[id(event.changes)] = json_values.change_objects(event.changes)
+                page = pages[id(event.changes)] = list(change_objects(event.changes))
             body |= {**page[event.index], "cursor": event.cursor}
         elif event.answer is not None:
             body |= {"cursor": event.cursor, **encode.answer_body(event.answer)}

@@ -35,6 +35,7 @@ ENCODING = Room(
     0,
     "too many large answers wait to be encoded",
     "Ask again in a second, or for fewer rows.",
+    with_rows=True,
 )
 
 _ENCODERS = {

@@ -84,8 +84,10 @@ def status_of(error: MillpondError) -> int:
     return STATUSES.get(error.code, _FAMILIES[error.code.partition("-")[0]])
 
 
-def problem(error: MillpondError, status: int | None = None, **beside: Any) -> Response:
-    """Make the response for an error; `beside` stands next to "error" in the body."""
+def problem(
+    error: MillpondError, status: int | None = None, results: bytes | None = None
+) -> Response:
+    """Make the response for an error; `results`, an array of JSON, stands next to "error"."""
     headers = dict(SAFE_HEADERS)
     if error.code == "SERVE-706":
         headers["WWW-Authenticate"] = "Bearer"
@@ -93,7 +95,9 @@ def problem(error: MillpondError, status: int | None = None, **beside: Any) -> R
         headers["Retry-After"] = str(RETRY_SECONDS)
     if error.code in ("POND-415", "POND-419"):
         headers["Retry-After"] = str(RETRY_AFTER)
-    body = dumps({**error.to_json(), **beside})
+    body = dumps(error.to_json())
+    if results is not None:
+        body = b"".join((body[:-1], b',"results":', results, b"}"))
     return Response(body, status or status_of(error), headers, media_type=JSON)
 
 

@@ -18,10 +18,14 @@ _SMALL = 1 << 20
 
 
 class AnswerMemory:
-    """The answers that are being computed: together they have at most so many bytes."""
+    """The answers that are being computed: together they have at most so many bytes.
+
+    Attributes:
+        most: How many; one alone may have more rows, but is not sent with more.
+    """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._held = 0
         self._lock = threading.Lock()
 
@@ -35,11 +39,11 @@ class AnswerMemory:
         """
         with self._lock:
             self._held += more
-            is_full = self._held > self._most and held > _SMALL and held < self._held and more > 0
+            is_full = self._held > self.most and held > _SMALL and held < self._held and more > 0
         if is_full:
             raise MillpondError(
                 "SERVE-715",
-                f"the answers of all requests have more than {self._most:,} bytes",
+                f"the answers of all requests have more than {self.most:,} bytes",
                 hint="Ask again in a second, or for fewer rows; answer_memory says how much they"
                 " may have.",
             )
@@ -61,7 +65,7 @@ class WorkForRequest:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        work = Work(self._max_seconds, self._memory.check)
+        work = Work(self._max_seconds, self._memory.check, most_body=self._memory.most)
         ahead = _ReadAhead(receive, work)
         reading = asyncio.create_task(ahead.read())
         token = begin_work(work)

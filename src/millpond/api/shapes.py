@@ -413,6 +413,28 @@ class PlanGraph(Shape):
     edges: list[PlanEdge]
 
 
+class TracedTuple(Shape):
+    """A tuple of a batch: its values, how many queries it `matched`, and the names of some."""
+
+    at: Instant
+    values: dict[str, Any]
+    queries: list[str]
+    matched: int
+
+
+class Trace(Shape):
+    """The last tuples of a stream's newest batch of `rows`, and the queries they went to.
+
+    So many `predicates` of queries were looked at.
+    """
+
+    stream: str
+    epoch: int | None
+    rows: int
+    predicates: int
+    tuples: list[TracedTuple]
+
+
 class PlannedQuery(Shape):
     """A query of a plan: its strategy, and the id of its last operator."""
 
@@ -702,6 +724,18 @@ class Functions(Shape):
     """All user-defined functions."""
 
     functions: list[Function]
+
+
+class History(Shape):
+    """Figures as the pond sampled them, `every_seconds`.
+
+    `at` are seconds since 1970. What counts is told as its rate since the sample before; null where
+    there is none.
+    """
+
+    every_seconds: float
+    at: list[float]
+    series: dict[str, list[float | None]]
 
 
 class Entity(Shape):

@@ -22,6 +22,7 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.given_rows import RowFormat
 from millpond.service.observe.control_tables import Entity
+from millpond.service.observe.history import Span
 from millpond.service.observe.query_costs import QueryCost
 from millpond.service.queries.given_registration import Registration
 from millpond.service.queries.query_directory import QueryListing
@@ -234,6 +235,12 @@ class ServedPond(Surface, Protocol):
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]: ...
 
     def shared_plan(self) -> str: ...
+
+    def trace(
+        self, stream: str, query: str | int | None = None, tuples: int = 20
+    ) -> dict[str, Any]: ...
+
+    def history(self, span: Span = "hour") -> dict[str, Any]: ...
 
     def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]: ...
 

@@ -30,6 +30,8 @@ class Room:
         hint: What it says to do.
         smallest: Work on fewer bytes needs no room.
         most_waiting: How many requests may wait; each holds one of the threads that serve all.
+        with_rows: Whether a request that waits keeps the room of its rows (`Work.keep`). Where
+            that is not so, two requests cannot wait for each other's.
     """
 
     def __init__(
@@ -40,12 +42,14 @@ class Room:
         *,
         smallest: int = LARGE,
         most_waiting: int = _MOST_WAITING,
+        with_rows: bool = False,
     ) -> None:
         self._memory = memory
         self._refusal = refusal
         self._hint = hint
         self._smallest = smallest
         self._most_waiting = most_waiting
+        self._with_rows = with_rows
         self._held = 0
         self._waiting: deque[object] = deque()
         self._changed = threading.Condition()
@@ -68,10 +72,14 @@ class Room:
             MillpondError: SERVE-715, it is for a request and many wait; POND-405, its request ends
                 before it is its turn.
         """
-        if size >= self._smallest:
-            with self._changed:
-                self._wait(size)
-                self._held += size
+        if size < self._smallest or self.enter_at_once(size):
+            return
+        work = current_work()
+        if work is not None and not self._with_rows:
+            work.let_go()
+        with self._changed:
+            self._wait(size)
+            self._held += size
 
     def enter_at_once(self, size: int) -> bool:
         """Begin to hold room if there is room now and nobody waits for it; whether it does."""

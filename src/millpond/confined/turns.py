@@ -57,6 +57,7 @@ class Turn:
         self._room = room
         self._size = size
         self._is_left = False
+        self._is_long = True
         self._lock = threading.Lock()
 
     def use(self, size: int) -> bool:
@@ -81,6 +82,19 @@ class Turn:
     def is_over(self) -> bool:
         """Whether it was interrupted because it took longer than the turn."""
         return False
+
+    def finish(self, rows: int) -> None:
+        """Keep of a long turn's room what its rows have, until the request needs them no more."""
+        work = current_work()
+        if work is None or not self._is_long:
+            return self.leave()
+        with self._lock:
+            if self._is_left:
+                return None
+            if rows < self._size:
+                self._room.leave(self._size - rows)
+                self._size = rows
+        return work.keep(self.leave)
 
     def leave(self) -> None:
         """Let others have the turn; what is still to be done is limited in another way."""
@@ -169,13 +183,18 @@ class Turns:
         while True:
             try:
                 begun = time.monotonic()
-                return compute(turn)
+                answer = compute(turn)
+                turn.finish(getattr(answer, "nbytes", 0))
+                return answer
             except NeedsMoreError:
                 if work is not None:
                     work.hold(held - work.held)
+                turn.leave()
+            except BaseException:
+                turn.leave()
+                raise
             finally:
                 spent += time.monotonic() - begun
-                turn.leave()
             memory = min(memory * _TIMES, most)
             size = max(memory, self.least)
             self.long.enter(size)

@@ -27,8 +27,10 @@ def find_fault_of_line(text: str, longest: int = LONGEST_NAME) -> str | None:
     """
     if len(text) > longest:
         return f"It has {len(text):,} characters, and may have {longest:,}."
-    odd = next((c for c in text if not c.isprintable()), None)
-    return None if odd is None else f"U+{ord(odd):04X} in it is no printable character."
+    if text.isprintable():
+        return None
+    odd = next(c for c in text if not c.isprintable())
+    return f"U+{ord(odd):04X} in it is no printable character."
 
 
 def find_fault_of_name(name: str) -> str | None:

@@ -241,7 +241,16 @@ class NeedsOfFollowers(FollowerNeeds):
         """Read the clock and the heartbeats; return what tells a query's last final instant."""
         reading = self._floors.capture()
         version = self._log.version
-        return lambda bound: self._derivations.final_instant(version, reading, bound)
+        known: dict[tuple[str, ...], int] = {}
+
+        def final(bound: BoundQuery) -> int:
+            streams = tuple([leaf.stream for leaf in bound.streams])
+            if streams and (found := known.get(streams)) is not None:
+                return found
+            known[streams] = self._derivations.final_instant(version, reading, bound)
+            return known[streams]
+
+        return final
 
     def needed_since(self, version: Version, stream: StreamDef) -> int:
         """The timestamp from which derivations still need a stream; END if none does."""

@@ -37,9 +37,11 @@ from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.entity_stream import EntityStream
 from millpond.service.observe.explain import Explainer
+from millpond.service.observe.history import History, Span
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.query_costs import QueryCost, QueryCosts
 from millpond.service.observe.status import describe_status
+from millpond.service.observe.trace import trace_batch
 from millpond.service.plans.plans import Plans
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_directory import QueryListing
@@ -84,8 +86,10 @@ class Pond:
         self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
         self._observer = EntityStream(self._components, self._entities)
         self._components.inputs.look_at_entities = self._observer.look
+        self._history = History(self._components)
         self._components.start()
         self._observer.start()
+        self._history.start()
         atexit.register(_close, weakref.ref(self))
 
     # -- statements ----------------------------------------------------------------------------
@@ -335,6 +339,26 @@ class Pond:
         """List what followed queries cost: their shares of memory, time and state; None: all."""
         return self._costs.list_costs(queries)
 
+    def trace(
+        self, stream: str, query: str | int | None = None, tuples: int = 20
+    ) -> dict[str, Any]:
+        """Trace the last tuples of a stream's newest batch: which queries each went to.
+
+        Args:
+            stream: The stream's name.
+            query: Of this query alone it is told; of all by default.
+            tuples: How many tuples, at most 100.
+
+        Raises:
+            MillpondError: CQL-201.
+        """
+        chosen = None if query is None else self.query(query).definition
+        return trace_batch(self._components, stream, chosen, tuples)
+
+    def history(self, span: Span = "hour") -> dict[str, Any]:
+        """Tell figures of the last hour or week, as the pond sampled them."""
+        return self._history.tell(span)
+
     # -- plans as documents --------------------------------------------------------------------
 
     def export_plan(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
@@ -574,6 +598,7 @@ class Pond:
             return
         try:
             self._observer.stop()
+            self._history.stop()
             self._components.stop()
         finally:
             if self._on_close is not None:

@@ -360,6 +360,16 @@ class StatementResult:
     message: str | None = None
     facts: dict[str, str] | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its rows."""
+        table = self.table
+        if self.answer is not None:
+            table = self.answer.table
+        elif self.changes is not None:
+            table = self.changes.table
+        return 0 if table is None else table.nbytes
+
 
 def report(statement: str, name: str, what: str) -> StatementResult:
     """Make the result of a statement that has only a message: what it did, to which object."""

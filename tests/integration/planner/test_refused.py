@@ -123,11 +123,6 @@ REFUSED = [
         "CQL-301",
         "EXCEPT ALL",
     ),
-    (
-        "SELECT * FROM flights [ROWS 2 WHERE delay > («SELECT 1»)]",
-        "CQL-301",
-        "QUALIFY row_number() OVER",
-    ),
 ]
 
 

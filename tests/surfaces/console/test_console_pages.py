@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
-from browser import Keys
+from browser import Browser, Keys
+from served import serve
 
 from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
 
 QUERY = "CREATE QUERY late WITH (owner = 'ann', tags = 'demo') AS\
  SELECT ts, carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 0"
@@ -45,6 +48,21 @@ def test_write(page, pond: Pond) -> None:
     there.click("#run")
     there.sees("CQL-1", "#results .error")
     assert there.complaints() == []
+
+
+def test_from_an_empty_pond_to_a_chart_that_moves(browser: Browser, tmp_path: Path) -> None:
+    with open_local(tmp_path / "store") as pond, serve(pond) as served:
+        browser.forget(served.url)
+        browser.open(f"{served.url}/")
+        browser.press("Begin with an example")
+        browser.press("Run")
+        browser.press("Let more orders come")
+        browser.sees("following", "#feed")
+        browser.find(".answer .chart canvas")
+        browser.sees("as of 2026-03-01 09:44", ".foot")  # a minute of the example each second
+        browser.run("location.hash = '#/write'")
+        browser.press("Let no more orders come")
+        assert browser.complaints() == []
 
 
 def test_queries_and_one_query(page, pond: Pond) -> None:
@@ -97,6 +115,12 @@ def test_system(page, pond: Pond) -> None:
     pond.query("late").fetch()
     there.open(there.run("return location.href"))
     there.sees("late", "#shares")
+    there.sees("The first samples come", "#past")
+    pond._history.look()
+    pond._history.look()
+    there.open(there.run("return location.href"))
+    there.find("#past .chart canvas")
+    there.sees("None: there was never more", "#overload")
     assert there.complaints() == []
 
 
@@ -107,7 +131,10 @@ def test_plan(page, pond: Pond) -> None:
     there.find(".plan-canvas[data-laid]:not([data-laid=''])")
     there.sees("nodes", "main")
     there.wait(lambda: there.run(DRAWN), "nothing is drawn")
-    there.find("main details summary").click()
+    there.find("main details.pad > summary").click()
+    there.press("stream: flights")
+    there.press("Trace its last batch")
+    there.sees("late", "[aria-label='Traced tuples']")
     there.press("queries: late")
     there.sees("standing queries that read the same", "#chosen")
     assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")

@@ -56,6 +56,7 @@ def test_a_page(http, q):
         "bounds": None,
         "cursor": 2,
         "newest": 2,
+        "redefined": None,
         "columns": ["cursor", "timestamp", "change", "carrier", "delay"],
         "types": ["BIGINT", "VARCHAR", "VARCHAR", "VARCHAR", "DOUBLE"],
         "rows": CHANGES,

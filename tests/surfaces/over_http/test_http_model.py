@@ -309,6 +309,10 @@ class Surface(RuleBasedStateMachine):
             shapes.Plan.model_validate(found.json())
         shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
         shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
+        expected = 200 if name in self.streams else 400
+        traced = self.call("GET", "/v1/plan/trace", expected, params={"stream": name})
+        if expected == 200:
+            shapes.Trace.model_validate(traced.json())
         document = self.call("GET", "/v1/plan/document", 200).json()
         shapes.PlanDocument.model_validate(document)
         compared = self.call("POST", "/v1/plan/compare", 200, json=document)
@@ -411,6 +415,7 @@ LOOKS: dict[str, type[shapes.Shape]] = {
     "/readyz": shapes.Ready,
     "/v1/status": shapes.Status,
     "/v1/functions": shapes.Functions,
+    "/v1/history": shapes.History,
     "/v1/entities": shapes.Entities,
     "/v1/relations": shapes.Relations,
     "/v1/language": shapes.Language,

@@ -95,6 +95,7 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /metrics": ({}, NONE, "admin"),
     "GET /v1/status": ({}, NONE, "reader"),
     "GET /v1/functions": ({}, NONE, "admin"),
+    "GET /v1/history": ({}, NONE, "admin"),
     "GET /v1/entities": ({}, NONE, "admin"),
     "GET /v1/entities/{entity}": ({}, (["eddies:all"], []), "admin"),
     "PATCH /v1/entities/{entity}": (
@@ -124,6 +125,7 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/costs": ({"params": {"queries": "@"}}, QUERY, "reader"),
     "GET /v1/plan/graph": ({}, NONE, "admin"),
     "GET /v1/plan/document": ({}, NONE, "admin"),
+    "GET /v1/plan/trace": ({"params": {"stream": "flights"}}, NONE, "admin"),
     "POST /v1/plan/compare": ({"json": {"form": 1}}, NONE, "admin"),
     "POST /v1/plan/adopt": ({"json": {"form": 1}}, NONE, "admin"),
     "GET /v1/plan/adopted": ({}, NONE, "admin"),

@@ -11,7 +11,7 @@ from millpond.api import encode
 from millpond.api.change_forms import EVENTS
 from millpond.api.feed_forms import encode_events, encode_page, to_objects
 from millpond.service.changes.feeds.feed_event import FeedEvent
-from millpond.service.results import Changes
+from millpond.service.results import Answer, Changes
 
 TABLE = pa.table(
     {"cursor": [6, 7], "timestamp": [1_000_000, 2_000_000], "change": ["+", "-"], "v": [3, 4]}
@@ -48,6 +48,24 @@ def test_lines_and_server_sent_events_have_the_same_objects() -> None:
     assert [part.startswith("id: ") for part in parts] == [True, True, False, True]
     data = [part.split("data: ", 1)[1] for part in parts]
     assert [json.loads(text) for text in data] == [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("form", [encode.JSON, encode.NDJSON, EVENTS])
+def test_a_wide_row_of_a_snapshot_or_a_change_is_what_a_narrow_one_is(form: str) -> None:
+    def page(values: int) -> bytes:
+        row = pa.array([["a"] * values], pa.list_(pa.string()))
+        answer = Answer(pa.table({"l": row, "n": [1]}), 0, final=True, query="q")
+        columns = {"cursor": [7], "timestamp": [0], "change": ["+"], "l": row}
+        changes = Changes(pa.table(columns), "q", "i.1.7", 7, 0)
+        events = [
+            FeedEvent("answer", None, "q", 9, answer=answer),
+            FeedEvent("change", "c1", "q", 9, changes=changes),
+        ]
+        return encode_page(events, "c1", form)
+
+    wide = page(200_000)
+    assert wide.count(b'"a"') == 400_000
+    assert wide == page(3).replace(b'"a","a","a"', b",".join([b'"a"'] * 200_000))
 
 
 @pytest.mark.parametrize("form", [encode.NDJSON, EVENTS])

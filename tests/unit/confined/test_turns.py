@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from millpond.confined.turns import NeedsMoreError, Turn, Turns
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
-from millpond.work import Work, begin_work, finish_work
+from millpond.work import Work, begin_work, finish_work, keeping_rows
 
 MB = 1 << 20
 #: Eight million pairs, kept in groups: beyond what a quick evaluation may keep.
@@ -148,3 +149,55 @@ def test_many_long_ones_of_requests_are_refused() -> None:
         turns.long.leave(64 * MB)
         assert sorted({future.result(120) for future in asked}) == ["SERVE-715", "answered"]
         turns.long.enter(64 * MB)
+
+
+def test_the_rows_of_a_long_evaluation_keep_their_room_until_a_request_has_sent_them() -> None:
+    turns = Turns(64 * MB)
+
+    def compute(turn: Turn) -> pa.Table:
+        if not turn.has_most:
+            raise NeedsMoreError
+        return pa.table({"n": range(1_000_000)})
+
+    turns.run(compute)
+    assert turns.long._held == 0  # for no request
+    work = Work()
+    token = begin_work(work)
+    try:
+        rows = turns.run(compute)
+        assert turns.long._held == 0  # a request that follows, say, and does not end
+        with keeping_rows():
+            rows = turns.run(compute)
+            assert turns.long._held == rows.nbytes == 8_000_000
+            turns.run(compute)  # the second one needs all, and does not wait for the first
+            assert turns.long._held == rows.nbytes
+            turns.run(lambda turn: rows)  # a quick one's are few
+            assert turns.long._held == rows.nbytes
+        assert turns.long._held == turns.quick._held == 0
+    finally:
+        finish_work(token)
+
+
+def test_two_requests_never_wait_for_the_rows_of_each_other() -> None:
+    turns = Turns(512 * MB)
+    met = threading.Barrier(2)
+
+    def compute(least: int, turn: Turn) -> pa.Table:
+        if turn.memory < least:
+            raise NeedsMoreError
+        return pa.table({"n": range(1_000_000)})
+
+    def ask_twice() -> int:
+        token = begin_work(Work())
+        try:
+            with keeping_rows():
+                turns.run(partial(compute, 128 * MB))
+                met.wait(60)  # both keep the room of rows, and both need all the room now
+                return int(turns.run(partial(compute, 512 * MB)).num_rows)
+        finally:
+            finish_work(token)
+
+    with ThreadPoolExecutor(2) as threads:
+        asked = [threads.submit(ask_twice) for _ in range(2)]
+        assert [future.result(60) for future in asked] == [1_000_000] * 2
+    assert turns.long._held == 0

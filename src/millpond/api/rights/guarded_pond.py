@@ -32,6 +32,7 @@ from millpond.service.changes.feeds.feeds import follow_feed
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.ingest.given_rows import RowFormat
+from millpond.service.observe.history import Span
 from millpond.service.observe.query_costs import QueryCost
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.query_directory import QueryListing
@@ -259,6 +260,12 @@ class GuardedPond:
         self._rights().check_level(Level.SHARED)
         return self._pond.plan_graph(query)
 
+    def trace(
+        self, stream: str, query: str | int | None = None, tuples: int = 20
+    ) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _PLANS)
+        return self._pond.trace(stream, query, tuples)
+
     def export_plan(self, queries: Sequence[str] | None = None) -> dict[str, Any]:
         self._rights().need(Role.ADMIN, _PLANS)
         return self._pond.export_plan(queries)
@@ -271,7 +278,7 @@ class GuardedPond:
         """Adopt a plan, as the caller."""
         rights = self._rights()
         rights.need(Role.ADMIN, _PLANS)
-        return self._pond.adopt_plan(document, by or rights.caller.id)
+        return self._pond.adopt_plan(document, by or rights.caller.id or None)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
         self._rights().need(Role.ADMIN, _PLANS)
@@ -372,6 +379,10 @@ class GuardedPond:
     def entities(self) -> ControlTables:
         self._rights().need(Role.ADMIN, "control tables tell of all owners")
         return self._pond.entities
+
+    def history(self, span: Span = "hour") -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, "the history tells of all owners")
+        return self._pond.history(span)
 
     @property
     def metrics(self) -> CollectorRegistry:

@@ -13,13 +13,14 @@ from millpond.api import change_forms, encode, shapes
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
-from millpond.api.negotiate import PROMISE_HEADERS, choose_form
+from millpond.api.negotiate import ENCODING, PROMISE_HEADERS, choose_form
 from millpond.api.request_work import lift_limit
 from millpond.api.routers.queries import find_query
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import Followable, ServedPond
 from millpond.errors import MillpondError
 from millpond.service.changes.change_log import PAGE
+from millpond.service.results import Changes
 
 #: What may stand between a server and a browser must not hold events back.
 UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -101,8 +102,7 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
             page = await followers.next_page(handle, cursor, most, wanted.wait)
         else:
             page = await run_in_threadpool(handle.fetch, cursor, most)
-        headers = encode.promise_headers(page)
-        return Response(change_forms.encode_page(page, form), headers=headers, media_type=form)
+        return await run_in_threadpool(_page_response, page, form)
     if form == encode.ARROW:
         raise MillpondError(
             "SERVE-709",
@@ -115,3 +115,9 @@ async def _read(followers: Subscribers, handle: Followable, wanted: ChangesReque
     lift_limit()
     body = followers.follow(handle, cursor, wanted.limit, form)
     return StreamingResponse(body, headers=UNBUFFERED, media_type=form)
+
+
+def _page_response(page: Changes, form: str) -> Response:
+    with ENCODING.hold(page.table.nbytes):
+        body = change_forms.encode_page(page, form)
+    return Response(body, headers=encode.promise_headers(page), media_type=form)

@@ -14,7 +14,7 @@ from millpond.api import encode, feed_forms, shapes
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, BODY, WRITES, Absent, describe_answer, describe_errors
-from millpond.api.negotiate import choose_form
+from millpond.api.negotiate import ENCODING, choose_form
 from millpond.api.request_work import lift_limit
 from millpond.api.rights.caller import caller_or_everybody
 from millpond.api.rights.tickets import (
@@ -32,6 +32,7 @@ from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service import json_values
 from millpond.service.changes.feeds.feed import FEED_PAGE
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.queries.query_selection import QuerySelection
 
 
@@ -113,8 +114,7 @@ def router(
         opened = await run_in_threadpool(pond.open_feed, chosen, cursor, begin)
         if not (form == EVENTS if follow is None else follow):
             events = await run_in_threadpool(opened.read, limit)
-            body = feed_forms.encode_page(events, opened.cursor, form)
-            return Response(body, media_type=form)
+            return await run_in_threadpool(_page_response, events, opened.cursor, form)
         if form == encode.ARROW:
             raise MillpondError(
                 "SERVE-709",
@@ -174,3 +174,10 @@ async def _hold(
     with tickets.following(ticket):
         async for part in parts:
             yield part
+
+
+def _page_response(events: list[FeedEvent], cursor: str, form: str) -> Response:
+    """Encode a page, a large one when it is its turn."""
+    answers = [event.answer for event in events if event.answer is not None]
+    with ENCODING.hold(sum(answer.table.nbytes for answer in answers)):
+        return Response(feed_forms.encode_page(events, cursor, form), media_type=form)

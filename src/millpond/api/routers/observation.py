@@ -21,6 +21,7 @@ from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
 from millpond.errors import CODES
 from millpond.service import json_values
+from millpond.service.observe.history import Span
 
 #: What is answered while the pond is not ready is no error.
 _NOT_READY = describe_answer(shapes.NotReady, status=503)
@@ -76,6 +77,11 @@ def router(pond: ServedPond) -> APIRouter:
         }
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(json_values.dumps(body), media_type=encode.JSON)
+
+    @routes.get("/v1/history", response_class=Response, responses=describe_answer(shapes.History))
+    def history(span: Span = "hour") -> Response:
+        """Returns figures of the last hour or week: rows, memory, disk, processor, overload."""
+        return Response(json_values.dumps(pond.history(span)), media_type=encode.JSON)
 
     @routes.get(
         "/v1/functions", response_class=Response, responses=describe_answer(shapes.Functions)

@@ -21,6 +21,7 @@ from millpond.api.document import (
 from millpond.api.surface import ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.service import json_values
+from millpond.service.observe.trace import MOST_TUPLES
 
 #: A plan as a document, whole or with the parts that are to be other.
 PlanBody = Annotated[
@@ -87,9 +88,24 @@ def router(pond: ServedPond) -> APIRouter:
         return _json(json_values.to_json_value(pond.plan_graph(query)))
 
     @routes.get(
+        "/v1/plan/trace",
+        response_class=Response,
+        responses=describe_answer(shapes.Trace),
+    )
+    def trace(
+        stream: Annotated[str, Query(description="The stream whose newest batch is traced.")],
+        query: Annotated[
+            str | Absent, Query(description="A registered query, of which alone it is told.")
+        ] = None,
+        tuples: Annotated[int, Query(ge=1, le=MOST_TUPLES)] = 20,
+    ) -> Response:
+        """Traces the last tuples of a stream's newest batch: which queries each of them went to."""
+        return _json(pond.trace(stream, query, tuples))
+
+    @routes.get(
         "/v1/plan/document",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDocument) | describe_errors(404),
+        responses=describe_answer(shapes.PlanDocument),
     )
     def export_plan(
         queries: Annotated[
@@ -103,7 +119,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/compare",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDifference) | describe_errors(404, *BODY, *BINDS),
+        responses=describe_answer(shapes.PlanDifference) | describe_errors(*BODY, *BINDS),
     )
     def compare_plan(document: PlanBody) -> Response:
         """Returns what would be other if a document were adopted; nothing changes."""
@@ -113,7 +129,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/plan/adopt",
         response_class=Response,
         responses=describe_answer(shapes.AdoptedDifference)
-        | describe_errors(404, *BODY, *BINDS, *WRITES),
+        | describe_errors(*BODY, *BINDS, *WRITES),
     )
     def adopt_plan(document: PlanBody) -> Response:
         """Adopts a document while queries run; no answer and no change is another one."""
@@ -131,7 +147,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/undo",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(404, *WRITES),
+        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(*WRITES),
     )
     def undo_plan() -> Response:
         """Takes the plan back that was adopted last; returns which one that was."""

@@ -34,6 +34,7 @@ from millpond.service.ingest.parameter_table import fill_table, place_in, read_p
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.options import check_options
 from millpond.service.queries.query_selection import QuerySelection
+from millpond.work import keeping_rows
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
@@ -201,7 +202,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/costs",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
+        responses=describe_answer(shapes.QueryCosts),
     )
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],
@@ -321,7 +322,8 @@ def router(pond: ServedPond) -> APIRouter:
         limit_seconds(max_seconds)
         form = choose_form(accept, [encode.JSON, encode.NDJSON, *encode.FILES])
         instant = None if at is None else _instant(at)
-        return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
+        with keeping_rows():
+            return answer_response(find_query(pond, query).invoke(instant, budget, after), form)
 
     @routes.get(
         "/v1/queries/{query}/plan",

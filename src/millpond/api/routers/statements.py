@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
@@ -29,6 +29,7 @@ from millpond.cql.tree.statements import Ask, Invoke
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.results import StatementResult
+from millpond.work import keeping_rows
 
 #: The most bytes that the answers of one request's statements have together.
 _MOST_BYTES = 1 << 27
@@ -74,21 +75,8 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
             _check_question(body.text)
         elif form in encode.FILES:
             _check_one_answer(body.text)
-        results: list[StatementResult] = []
-        try:
-            _run(pond, body.text, policy, results)
-        except MillpondError as error:
-            return problem(error, status_of(error), results=_done(results))
-        except Exception:
-            log.exception("POST /v1/statements failed")
-            return problem(internal_error(), results=_done(results))
-        if form in encode.FILES:
-            answer = next(r.answer for r in results if r.answer is not None)
-            return answer_response(answer, form)
-        if form == encode.NDJSON:
-            return Response(b"".join(r + b"\n" for r in _encode(results)), media_type=form)
-        text = b'{"results":[' + b",".join(_encode(results)) + b"]}"
-        return Response(text, media_type=form)
+        with keeping_rows():
+            return _respond(pond, body.text, policy, form)
 
     return routes
 
@@ -112,25 +100,28 @@ def _check_one_answer(text: str) -> None:
         )
 
 
-def _encode(results: list[StatementResult]) -> list[bytes]:
-    """Encode the results as JSON objects, large ones when it is their turn."""
-    return [_encode_one(result) for result in results]
+def _respond(pond: ServedPond, text: str, policy: AccessPolicy, form: str) -> Response:
+    results: list[StatementResult] = []
+    try:
+        _run(pond, text, policy, results)
+    except MillpondError as error:
+        return problem(error, status_of(error), _encode(encode.results_array, results))
+    except Exception:
+        log.exception("POST /v1/statements failed")
+        return problem(internal_error(), results=_encode(encode.results_array, results))
+    if form in encode.FILES:
+        answer = next(r.answer for r in results if r.answer is not None)
+        return answer_response(answer, form)
+    encode_all = encode.results_ndjson if form == encode.NDJSON else encode.results_json
+    return Response(_encode(encode_all, results), media_type=form)
 
 
-def _encode_one(result: StatementResult) -> bytes:
-    with ENCODING.hold(_size(result)):
-        return encode.result_json(result)
-
-
-def _done(results: list[StatementResult]) -> list[Any]:
-    """The results that stand beside an error."""
-    return [json.loads(text) for text in _encode(results)]
-
-
-def _size(result: StatementResult) -> int:
-    """The bytes of a result's rows."""
-    table = result.table if result.answer is None else result.answer.table
-    return 0 if table is None else table.nbytes
+def _encode(
+    encode_all: Callable[[list[StatementResult]], bytes], results: list[StatementResult]
+) -> bytes:
+    """Encode the results, large ones when it is their turn."""
+    with ENCODING.hold(sum(result.nbytes for result in results)):
+        return encode_all(results)
 
 
 def _run(pond: ServedPond, text: str, policy: AccessPolicy, done: list[StatementResult]) -> None:
@@ -142,7 +133,7 @@ def _run(pond: ServedPond, text: str, policy: AccessPolicy, done: list[Statement
     size = 0
     for result in pond.run(text, policy):
         done.append(result)
-        size += _size(result)
+        size += result.nbytes
         if size > _MOST_BYTES and len(done) > 1:
             done.pop()
             raise MillpondError(

@@ -19,6 +19,9 @@ _MOST_HOPS = 1000
 #: The column that numbers the windows of a row, inside HOP's query.
 _HOP = "window$hop"
 _HOPS = "window$hops"
+#: How TUMBLE and HOP are written in FROM.
+_TUMBLE_FORM = "TUMBLE(stream, column, INTERVAL 1 MINUTE)"
+_HOP_FORM = "HOP(stream, column, INTERVAL 1 MINUTE, INTERVAL 5 MINUTES)"
 #: Windows of other systems that depend on other rows, or have no end.
 _OTHERS = ("SESSION", "CUMULATE", "TUMBLING", "HOPPING", "SLIDING")
 
@@ -52,10 +55,11 @@ class WindowingParser(ValuesParser):
         self._advance(2)
         self._argument_name("DATA")
         item = self._windowed_item()
-        self.expect_symbol(TokenType.COMMA, ",")
+        hint = f"Write {_HOP_FORM if hops else _TUMBLE_FORM}."
+        self.expect_symbol(TokenType.COMMA, ",", hint)
         self._argument_name("TIMECOL")
         time = self._descriptor()
-        self.expect_symbol(TokenType.COMMA, ",")
+        self.expect_symbol(TokenType.COMMA, ",", hint)
         slide_start = self.here()
         self._argument_name("SLIDE" if hops else "SIZE")
         slide = self.duration("the slide" if hops else "the window")
@@ -131,10 +135,11 @@ class WindowingParser(ValuesParser):
 
     def window_of_time(self, which: str) -> exp.Expr:
         """Read the arguments of TUMBLE(time, length), TUMBLE_START and TUMBLE_END."""
+        hint = f"Write {which}(column, INTERVAL 1 MINUTE) in an expression."
+        if self._curr.token_type is TokenType.R_PAREN:
+            raise self.fault(f"{which} has no column of times", hint=hint)
         time = self.scalar("a time")
-        self.expect_symbol(
-            TokenType.COMMA, ",", f"Write {which}(column, INTERVAL 1 MINUTE) in an expression."
-        )
+        self.expect_symbol(TokenType.COMMA, ",", hint)
         length = self.duration("the window")
         start = _start_of(time, length, self._offset())
         found = _add(start, exp.Literal.number(length)) if which == "TUMBLE_END" else start

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.engine.matching.array_files import digest_arrays, map_arrays, write_arrays
+from millpond.engine.matching.lead_kernels import ASKS, NEXT, PLACE
 from millpond.engine.matching.predicate_columns import (
     BELOW,
     MORE,
@@ -40,10 +41,12 @@ from millpond.engine.matching.predicate_columns import (
 from millpond.engine.values.region_codes import Coder
 from millpond.engine.values.value_sets import Domain
 
-_MAGIC = b"MPLEADS1"
+_MAGIC = b"MPLEADS2"
 
 #: Sizes of cells are powers of 2 to this: 1, 4, 16, … regions.
 _STEP = 2
+#: Tests of a query that are beside its entries: with them an entry fills most of a cache line.
+_MOST_TESTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +57,10 @@ class LedQueries:
         columns: Their predicates.
         arrays: `lead_axis` and `lead_shift` (what leads: an attribute, and the size of cells as a
             power of 2), `lead_base` (where each one's cells begin), `cell_start` (where each
-            cell's entries begin), `entries` (int32[entries, 4]: place of the query << 1, and 1 if
-            further parts are to be looked at; an axis and the interval of its codes that is looked
-            at first), `done` (for each query the part that its cell decides alone; -1 if none).
+            cell's entries begin), `entries` (int32[entries, 4]: one for each test of a query that
+            is beside its entry: place of the query << PLACE | NEXT | ASKS, see `lead_kernels`; an
+            axis and the interval of its codes), `done` (for each query the part that its cell
+            decides alone; -1 if none).
         mapped: Whether the arrays are mapped from a file.
     """
 
@@ -253,10 +257,10 @@ def lead(columns: PredicateColumns, leads: Numbers) -> LedQueries:
     order = np.unique(entered * len(columns) + np.repeat(member, touched))
     cell, entries = order // len(columns), order % len(columns)
     done = np.where(shift == 0, leads, -1)
-    inline, low, high = _inline(columns, found, done)
-    asked = np.diff(columns.part_start) > (shift == 0) + (inline >= 0)
+    tests, counts = _tests_of(columns, found, done)
+    rows = counts[entries]
     starts = np.zeros(base[-1] + 1, np.int64)
-    np.cumsum(np.bincount(cell, minlength=base[-1]), out=starts[1:])
+    np.cumsum(np.bincount(cell, rows, minlength=base[-1]), out=starts[1:])
     return LedQueries(
         columns,
         {
@@ -264,38 +268,46 @@ def lead(columns: PredicateColumns, leads: Numbers) -> LedQueries:
             "lead_shift": (kinds % 64).astype(np.int64),
             "lead_base": base[:-1].astype(np.int64),
             "cell_start": starts.astype(np.uint32),
-            "entries": np.stack(
-                [
-                    entries << 1 | asked[entries],
-                    np.where(inline >= 0, columns.part_axis[inline], 0)[entries],
-                    low[entries],
-                    high[entries],
-                ],
-                axis=1,
-            ).astype(np.int32),
+            "entries": tests[spread((np.cumsum(counts) - counts)[entries], rows)],
             "done": done,
         },
     )
 
 
-def _inline(
+def _tests_of(
     columns: PredicateColumns, found: _Intervals, done: Numbers
-) -> tuple[Numbers, Numbers, Numbers]:
-    """Choose for each query the part to look at first, if there is one that is a single interval.
+) -> tuple[npt.NDArray[np.int32], Numbers]:
+    """Lay out what is tested of each query beside its entry: parts that are single intervals.
+
+    Args:
+        done: For each query the part that needs no test; -1 if none.
 
     Returns:
-        int64[queries]: Its number, -1 if there is none, and the interval.
+        int32[tests, 4], the queries' tests one after the other, as `LedQueries.arrays` has them;
+        and how many each query has, at least one.
     """
     parts = len(columns.part_flags)
     share = _shares_of(columns, found)
-    share[np.bincount(found.part, minlength=parts) != 1] = np.inf
-    share[done[done >= 0]] = np.inf
-    best, _ = _first_by(columns, share)
+    single = np.bincount(found.part, minlength=parts) == 1
+    single[done[done >= 0]] = False
     low, high = np.zeros(parts, np.int64), np.zeros(parts, np.int64)
     low[found.part], high[found.part] = found.low, found.high
-    is_single = np.isfinite(share[best])
-    return (
-        np.where(is_single, best, -1),
-        np.where(is_single, low[best], 0),
-        np.where(is_single, high[best], 2**31 - 1),
-    )
+    chosen = np.flatnonzero(single)
+    owner = np.repeat(np.arange(len(columns)), np.diff(columns.part_start))
+    chosen = chosen[np.lexsort((share[chosen], owner[chosen]))]
+    of_query = np.bincount(owner[chosen], minlength=len(columns))
+    rank = np.arange(len(chosen)) - np.repeat(np.cumsum(of_query) - of_query, of_query)
+    chosen = chosen[rank < _MOST_TESTS]
+    tested = np.minimum(of_query, _MOST_TESTS)
+    counts = np.maximum(tested, 1)
+    ends = np.cumsum(counts)
+    tests = np.zeros((int(ends[-1]) if len(ends) else 0, 4), np.int32)
+    tests[:, 0] = np.repeat(np.arange(len(columns)) << PLACE, counts) | NEXT
+    # A query without a test has one that always holds.
+    tests[:, 3] = 2**31 - 1
+    places = spread(ends - counts, tested)
+    tests[places, 1] = columns.part_axis[chosen]
+    tests[places, 2], tests[places, 3] = low[chosen], high[chosen]
+    asks = np.diff(columns.part_start) > (done >= 0) + tested
+    tests[ends - 1, 0] += np.where(asks, ASKS, 0) - NEXT
+    return tests, counts

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millpond.engine.matching.lead_kernels import copy_lists, find_led
+from millpond.engine.matching.lead_kernels import copy_lists, find_led, group_pairs
 from millpond.engine.matching.led_queries import LedQueries
 from millpond.engine.matching.predicate_columns import Numbers
 from millpond.engine.matching.results_structure import list_bytes
@@ -45,9 +45,12 @@ class LedRun:
             gone: The places of queries that are left out.
         """
         rows, queries = self._codes.shape[1], len(self._led)
-        room = queries + max(MOST_PAIRS, rows)
-        pairs, done = self._pairs(0, 0, queries, min(room, queries + 8 * rows))
-        if done < rows and room > queries + 8 * rows:
+        entries = 1 + len(self._led.arrays["entries"])
+        room = entries + max(MOST_PAIRS, rows)
+        is_gone = np.zeros(queries if len(gone) else 0, np.uint8)
+        is_gone[gone] = 1
+        pairs, done = self._pairs(0, 0, queries, min(room, entries + 8 * rows))
+        if done < rows and room > entries + 8 * rows:
             pairs, done = self._pairs(0, 0, queries, room)
         axes = self._led.columns.axes
         for axis, came in zip(
@@ -56,7 +59,7 @@ class LedRun:
             name = axes[axis].attribute
             self.came[name] = max(self.came.get(name, 0), came)
         if done == rows:
-            yield _sort(pairs, gone)
+            yield _group(pairs, queries, is_gone)
             return
         # More pairs than are held at a time: first only counted, then found some queries at a time.
         counts = np.zeros(queries, np.int64)
@@ -68,8 +71,8 @@ class LedRun:
         low = 0
         while low < queries:
             upto = np.cumsum(counts[low:])
-            high = low + max(1, int(np.searchsorted(upto, room - queries, "right")))
-            yield _sort(self._pairs(0, low, high, room)[0], gone)
+            high = low + max(1, int(np.searchsorted(upto, room - entries, "right")))
+            yield _group(self._pairs(0, low, high, room)[0], queries, is_gone)
             low = high
 
     def _pairs(
@@ -86,16 +89,11 @@ class LedRun:
         return pairs[:found], done
 
 
-def _sort(pairs: npt.NDArray[np.uint64], gone: Numbers) -> Found:
-    pairs.sort()
-    members = (pairs >> np.uint64(32)).astype(np.int64)
-    rows = pairs.astype(np.uint32)
-    if len(gone):
-        place = np.minimum(np.searchsorted(gone, members), len(gone) - 1)
-        kept = gone[place] != members
-        members, rows = members[kept], rows[kept]
-    begins = np.flatnonzero(np.diff(members, prepend=-1))
-    return members[begins], np.diff(begins, append=len(members)), rows
+def _group(pairs: npt.NDArray[np.uint64], queries: int, gone: npt.NDArray[np.uint8]) -> Found:
+    members, counts = np.empty(len(pairs), np.int64), np.empty(len(pairs), np.int64)
+    rows = np.empty(len(pairs), np.uint32)
+    known, upto = group_pairs(pairs, np.empty_like(pairs), queries, gone, members, counts, rows)
+    return members[:known], counts[:known], rows[:upto]
 
 
 def list_ends(counts: npt.NDArray[Any]) -> Numbers:

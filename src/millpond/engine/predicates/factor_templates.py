@@ -21,7 +21,7 @@ from sqlglot import exp
 from millpond.engine.predicates.constants import NotFoldable, keys_on, literal_constant
 from millpond.engine.predicates.factors import Factors, assemble
 from millpond.engine.predicates.normal_form import Clauses, clauses_of
-from millpond.engine.predicates.predicate_reader import FLIPPED, Reader, compare_column
+from millpond.engine.predicates.predicate_reader import FLIPPED, Reader, true_values
 from millpond.engine.values.value_sets import Cut, Domain, ValueSet, domain_of, interval
 from millpond.model.schema import Field, Schema
 from millpond.planner.residual import with_literals
@@ -144,7 +144,7 @@ class _Comparison:
         ]
         places = keys_on(self.column.type, constants)
         if self.operator is not None:
-            return compare_column(self.domain, self.operator, places[0])[0]
+            return true_values(self.domain, self.operator, places[0])
         low, high = places
         assert low is not None
         assert high is not None

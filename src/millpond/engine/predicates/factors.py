@@ -20,6 +20,7 @@ import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Any
 
 from sqlglot import exp
@@ -165,19 +166,29 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
                 wide.append(parts)
                 continue
             ((attribute, values),) = parts.items()
-            values = sets.get(attribute, EVERYTHING).intersection(values)
-            if values.is_empty:
-                return NEVER
+            if attribute in sets:
+                values = sets[attribute].intersection(values)
+                if values.is_empty:
+                    return NEVER
             sets[attribute] = values
+        if not wide:
+            break
         pending, wide = [], _reduce(wide, sets)
         pending = [c for c in wide if len(c) < 2]
         wide = [c for c in wide if len(c) >= 2]
-    ordered = {tuple(sorted(c.items(), key=lambda item: item[0])) for c in wide}
+    ordered = {_order(clause) for clause in wide}
     return Factors(
-        tuple(sorted(sets.items(), key=lambda item: item[0])),
-        tuple(sorted(ordered, key=repr)),
+        _order(sets),
+        tuple(sorted(ordered, key=repr)) if ordered else (),
         tuple(dict.fromkeys(others)),
     )
+
+
+def _order(parts: dict[str, ValueSet]) -> Clause:
+    """List parts ascending by attribute."""
+    if len(parts) < 2:
+        return tuple(parts.items())
+    return tuple(sorted(parts.items(), key=itemgetter(0)))
 
 
 def _reduce(

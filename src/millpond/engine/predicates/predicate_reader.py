@@ -223,15 +223,31 @@ FLIPPED: dict[type, type] = {
     exp.NullSafeEQ: exp.NullSafeEQ,
     exp.NullSafeNEQ: exp.NullSafeNEQ,
 }
+#: Each comparison, and the comparison that is TRUE where it is FALSE.
+NEGATED: dict[type, type] = {
+    exp.EQ: exp.NEQ,
+    exp.NEQ: exp.EQ,
+    exp.LT: exp.GTE,
+    exp.LTE: exp.GT,
+    exp.GT: exp.LTE,
+    exp.GTE: exp.LT,
+    exp.NullSafeEQ: exp.NullSafeNEQ,
+    exp.NullSafeNEQ: exp.NullSafeEQ,
+}
 
 
 def compare_column(
     domain: Domain, operator: type, place: Cut | tuple[Cut, Cut] | None
 ) -> tuple[ValueSet, ValueSet]:
     """Return (TRUE set, FALSE set) of `column operator constant`, the constant at `place`."""
+    return true_values(domain, operator, place), true_values(domain, NEGATED[operator], place)
+
+
+def true_values(domain: Domain, operator: type, place: Cut | tuple[Cut, Cut] | None) -> ValueSet:
+    """Return the values for which `column operator constant` is TRUE, the constant at `place`."""
     null_safe = operator in (exp.NullSafeEQ, exp.NullSafeNEQ)
     if place is None and not null_safe:
-        return NOTHING, NOTHING
+        return NOTHING
     if operator in (exp.LT, exp.LTE, exp.GT, exp.GTE):
         # The least value that is not less than the constant, and the least that is greater.
         if isinstance(place, tuple):
@@ -240,12 +256,14 @@ def compare_column(
             assert place is not None
             at, after = place, domain.successor(place)
         less = operator in (exp.LT, exp.GTE)
-        below = interval(domain, None, at if less else after)
-        above = interval(domain, at if less else after, None)
-        return (below, above) if operator in (exp.LT, exp.LTE) else (above, below)
+        edge = at if less else after
+        if operator in (exp.LT, exp.LTE):
+            return interval(domain, None, edge)
+        return interval(domain, edge, None)
     if place is None:
         equal = ONLY_NULL
     else:
         equal = NOTHING if isinstance(place, tuple) else points(domain, [place])
-    other = equal.complement() if null_safe else equal.complement().intersection(NOT_NULL)
-    return (equal, other) if operator in (exp.EQ, exp.NullSafeEQ) else (other, equal)
+    if operator in (exp.EQ, exp.NullSafeEQ):
+        return equal
+    return equal.complement() if null_safe else equal.complement().intersection(NOT_NULL)

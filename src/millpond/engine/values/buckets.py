@@ -19,6 +19,10 @@ from numba import njit
 _BUCKETS_PER_CUT = 8
 #: Buckets that fit the second-level cache. More cuts than that have a bucket each.
 _MANY_BUCKETS = 1 << 16
+#: Cuts that do not fit the second-level cache: coders ask memory for them ahead.
+FAR_CUTS = 1 << 15
+#: How many values a coder asks memory for together.
+AHEAD = 32
 
 
 def shift_for(span: int, buckets: int) -> int:

@@ -11,7 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import float64, int64, njit, types, uint64
 
-from millpond.engine.values.buckets import buckets_for, search, shift_for, starts_of
+from millpond.engine.values.buckets import (
+    AHEAD,
+    FAR_CUTS,
+    buckets_for,
+    search,
+    shift_for,
+    starts_of,
+)
+from millpond.engine.values.prefetch import prefetch
 from millpond.model.compiled import I32, I64, READ_F64, READ_I32, READ_I64, compiled
 
 Codes = npt.NDArray[np.int32]
@@ -38,10 +46,26 @@ def _code_integers(
     values: Any, cuts: Any, starts: Any, least: Any, shift: Any, codes: Codes
 ) -> None:  # pragma: no cover - compiled
     last = int64(len(starts) - 2)
-    for i in range(len(values)):
-        value = values[i]
-        bucket = _bucket_of_integer(value, least, shift, last)
-        codes[i] = search(cuts, starts[bucket], starts[bucket + 1], value)
+    if len(cuts) < FAR_CUTS:
+        for i in range(len(values)):
+            value = values[i]
+            bucket = _bucket_of_integer(value, least, shift, last)
+            codes[i] = search(cuts, starts[bucket], starts[bucket + 1], value)
+        return
+    lows = np.empty(AHEAD, np.int64)
+    highs = np.empty(AHEAD, np.int64)
+    for t in range(0, len(values), AHEAD):
+        step = min(AHEAD, len(values) - t)
+        for i in range(step):
+            lows[i] = _bucket_of_integer(values[t + i], least, shift, last)
+            prefetch(starts, lows[i])
+        for i in range(step):
+            bucket = uint64(lows[i])
+            lows[i] = int64(starts[bucket])
+            highs[i] = int64(starts[bucket + uint64(1)])
+            prefetch(cuts, lows[i])
+        for i in range(step):
+            codes[t + i] = search(cuts, lows[i], highs[i], values[t + i])
 
 
 @compiled(types.void(READ_F64, READ_F64, READ_I32, float64, float64, int64, I32))

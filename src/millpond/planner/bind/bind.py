@@ -59,7 +59,10 @@ from millpond.planner.resolve.resolver import Resolver
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.planner.resolve.views import expand_views
-from millpond.planner.resolve.window_queries import move_window_queries
+from millpond.planner.resolve.window_queries import (
+    move_window_queries,
+    order_counted_elements,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +108,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     if views:
         name_inner_streams(tree, text, catalog)
     expand_approximations(tree)
-    move_window_queries(tree, text)
+    move_window_queries(tree)
     called = name_functions(tree, catalog)
     estimates = name_estimates(tree, text, catalog)
     to_stream = None
@@ -116,6 +119,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
     resolver.query(body, None, {})
     leaves = _number_leaves(resolver.leaves, body)
     push_down(resolver.scopes)
+    order_counted_elements(resolver.scopes)
     mark_nrr_joins(resolver.scopes, leaves, text)
     prepare_negations(body, resolver.scopes, text)
     streams_read = [leaf for leaf in leaves if leaf.is_stream]

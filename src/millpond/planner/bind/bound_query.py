@@ -47,8 +47,9 @@ class StreamLeaf:
         pushed_shape: The tree of `pushed`, with the template's constants.
         after_shape: The tree of `after`, with the template's constants.
         literals: This query's constants where they differ from the template's.
-        hidden: The name of one more column, each element's timestamp as a BIGINT, where a
-            non-retroactive relation is joined.
+        hidden: The names of more columns (BIGINT): each element's timestamp, where a
+            non-retroactive relation is joined; and its number in the order of arrival, too, where
+            elements that a query chooses are counted.
         seed: The seed of its sample, if the pond chose to sample it; None: the query's.
     """
 
@@ -82,7 +83,7 @@ class StreamLeaf:
             self.seed,
         )
 
-    @property
+    @cached_property
     def shapes(self) -> tuple[exp.Expr, ...]:
         """The trees of the predicates that a standing query's slot is matched on."""
         every = (self.before_shape, self.pushed_shape, self.after_shape)

@@ -143,17 +143,14 @@ class Binder:
 
     def _is_current(self, binding: Binding) -> bool:
         """Whether the query's names still have the definitions with which the query was bound."""
-        return (
-            all(
-                _is_same(self._catalog.find(name), definition)
-                for name, definition in binding.used.items()
-            )
-            and all(
-                self._catalog.function(function.name) == function
-                for function in binding.functions.values()
-            )
-            and all(self._catalog.summary(s.name) == s for s in binding.summaries)
-        )
+        # Loops, because generators cost more: thousands of queries are registered together.
+        for name, definition in binding.used.items():
+            if not _is_same(self._catalog.find(name), definition):
+                return False
+        for function in binding.functions.values():
+            if self._catalog.function(function.name) != function:
+                return False
+        return all(self._catalog.summary(s.name) == s for s in binding.summaries)
 
     def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
         lifted = find_liftable(binding.query, constants)

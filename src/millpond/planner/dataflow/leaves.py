@@ -39,6 +39,7 @@ def stream_node(
     seed: int,
     *,
     with_timestamp: bool = False,
+    with_sequence: bool = False,
     with_log: bool = False,
     whole: bool = False,
 ) -> Node:
@@ -49,6 +50,7 @@ def stream_node(
         definition: The definition of its stream.
         seed: The seed of its sample.
         with_timestamp: Whether each row has its element's timestamp (int64) as one more column.
+        with_sequence: Whether it has its number in the order of arrival (int64), too.
         with_log: Whether each row has the id of a change log (int64) as one more column.
         whole: Whether to leave out the conjuncts that were pushed down.
     """
@@ -66,7 +68,7 @@ def stream_node(
         columns += (TIMESTAMP,)
     if with_log:
         columns += (LOG,)
-    if leaf.sample is not None:
+    if leaf.sample is not None or with_sequence:
         columns += (SEQUENCE,)
     node: Node = StreamSource(leaf.stream, columns, tuple(_type(schema, c) for c in columns))
     places = {name.lower(): place for place, name in enumerate(columns)}
@@ -84,7 +86,8 @@ def stream_node(
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
     else:
         node = TimeWindow(node, leaf.window, window_text(leaf.window), columns)
-    hidden = [*([TIMESTAMP] if with_timestamp else []), *([LOG] if with_log else [])]
+    chosen = {TIMESTAMP: with_timestamp, SEQUENCE: with_sequence, LOG: with_log}
+    hidden = [name for name, is_chosen in chosen.items() if is_chosen]
     shown = [*leaf.columns, *hidden]
     return choose_columns(node, [places[name.lower()] for name in shown], shown)
 

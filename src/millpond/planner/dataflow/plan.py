@@ -376,7 +376,11 @@ def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node
         definition = catalog.find(leaf.stream)
         assert isinstance(definition, StreamDef)
         leaves[leaf.table] = stream_node(
-            leaf, definition, seed + number, with_timestamp=bool(leaf.hidden)
+            leaf,
+            definition,
+            seed + number,
+            with_timestamp=bool(leaf.hidden),
+            with_sequence=len(leaf.hidden) > 1,
         )
     for relation in bound.relations:
         declared = catalog.find(relation.relation)

@@ -78,10 +78,19 @@ def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     return spelling[close[0]] if close else None
 
 
+#: What to write for the windows of other systems, named like a column or a stream.
+_WINDOWS = {
+    "TUMBLE": "Write GROUP BY TUMBLE(column, INTERVAL 1 MINUTE), or FROM TUMBLE(stream, column,"
+    " INTERVAL 1 MINUTE) for each row with its window_start and window_end.",
+    "HOP": "Write FROM HOP(stream, column, INTERVAL 1 MINUTE, INTERVAL 5 MINUTES) and GROUP BY"
+    " window_start, window_end.",
+}
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """Make a hint that suggests the nearest candidate, or None."""
+    """Make a hint that suggests the nearest candidate, or how a window is written, or None."""
     found = find_nearest(name, candidates)
-    return f'Did you mean "{found}"?' if found else None
+    return f'Did you mean "{found}"?' if found else _WINDOWS.get(name.upper())
 
 
 def join_names(names: Iterable[str], limit: int = 20) -> str:

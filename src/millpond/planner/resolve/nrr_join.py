@@ -38,6 +38,10 @@ def timestamp_column(leaf: Leaf) -> str:
     return f"__ts_{leaf.table}"
 
 
+def sequence_column(leaf: Leaf) -> str:
+    return f"__seq_{leaf.table}"
+
+
 def interval_columns(leaf: Leaf) -> tuple[str, str]:
     return f"__begin_{leaf.table}", f"__end_{leaf.table}"
 
@@ -124,7 +128,7 @@ def _mark_nrr_join(scope: SelectScope, source: Source, text: str) -> None:
         stamps = _find_stamps_around(scope, leaf, text)
     place: exp.Expr = join if is_optional and join is not None else scope.select
     _attach(leaf, stamps, place)
-    _hide_columns(scope)
+    hide_columns(scope)
 
 
 def _stamp(scope: SelectScope, sources: Iterable[Source]) -> list[str]:
@@ -133,14 +137,16 @@ def _stamp(scope: SelectScope, sources: Iterable[Source]) -> list[str]:
     for source in sources:
         if source.leaf is not None:
             if source.leaf.is_stream:
-                source.leaf.hidden = (timestamp_column(source.leaf),)
-                stamps += source.leaf.hidden
+                stamp = timestamp_column(source.leaf)
+                if stamp not in source.leaf.hidden:
+                    source.leaf.hidden = (stamp,)
+                stamps.append(stamp)
         elif inner := _find_query_of_elements(scope, source):
             if STAMP not in inner.select.meta and (below := _stamp(inner, inner.sources)):
                 inner.select.meta[STAMP] = (below, f"{below[0]}_out")
             if STAMP in inner.select.meta:
                 stamps.append(inner.select.meta[STAMP][1])
-    _hide_columns(scope)
+    hide_columns(scope)
     return stamps
 
 
@@ -163,7 +169,7 @@ def _attach(leaf: Leaf, stamps: list[str], place: exp.Expr) -> None:
     place.meta.setdefault(CONDITIONS, []).append(sql)
 
 
-def _hide_columns(scope: SelectScope) -> None:
+def hide_columns(scope: SelectScope) -> None:
     """Note the hidden columns that `*` leaves out in a SELECT."""
     hidden = scope.select.meta.setdefault(HIDDEN, {})
     for item in scope.sources:
@@ -188,7 +194,7 @@ def _mark_semijoin(leaf: Leaf, by_select: dict[int, SelectScope], text: str) -> 
         raise _refusal(leaf, text, "on the right of such a SEMI or ANTI JOIN")
     _refuse_using(leaf, join, text)
     _attach(leaf, stamps, join)
-    _hide_columns(scope)
+    hide_columns(scope)
 
 
 def _refuse_using(leaf: Leaf, join: exp.Join, text: str) -> None:

@@ -31,7 +31,7 @@ from millpond.engine.scalars.residual_query import (
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
 from millpond.model.loss import Bounds, Cause, Loss, merge_losses
-from millpond.model.time import format_instant
+from millpond.model.time import LAST, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.answer_cache import AnswerCache, inputs_of
@@ -143,7 +143,8 @@ class Invoker:
             streams = [stream_of(version, leaf) for leaf in query.bound.streams]
             place = self.partial.read(version, query, streams, after)
             now = self.present.now_of(version, query.bound, streams, reading)
-            instant = now if at is None else at
+            # At the end of time, whatever holds until then would hold no more.
+            instant = now if at is None else min(at, LAST)
             if place is not None:
                 instant = place.at
                 if at is not None and at != instant:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
@@ -22,10 +23,11 @@ def find_leaf_slice(views: Sequence[LeafView], leaf: StreamLeaf, at: int) -> Win
 def read_leaf_slice(window: WindowSlice, leaf: StreamLeaf, stream: StreamDef) -> pa.Table:
     """Read the rows of a leaf's window, with the columns the query asks of it."""
     columns = leaf.columns or stream.schema.names[:1]
-    stamps = ("__ts",) * len(leaf.hidden)
-    parts = window.read((*columns, *stamps))
+    parts = window.read((*columns, *("__ts",) * bool(leaf.hidden)))
     if parts:
         table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+        if len(leaf.hidden) > 1:  # rows come in the order of timestamp and arrival
+            table = table.append_column("__seq", pa.array(np.arange(table.num_rows)))
         return table.rename_columns([*columns, *leaf.hidden]) if leaf.hidden else table
     schema = pa.schema([f for f in stream.schema.to_arrow() if f.name in columns])
     empty = schema.empty_table().select(list(columns))

@@ -331,6 +331,10 @@ class ClockResets:
             derived = replace(derived, derived=replace(derived.derived, apart_from=apart_from))
         if is_begun_anew and derived.derived is not None:
             derived = replace(derived, derived=replace(derived.derived, marks=()))
+        if derived.derived is not None and derived.derived.periods:
+            # Reductions that began later are taken back with the difference they began with.
+            kept = tuple(p for p in derived.derived.periods if p[0] < after)
+            derived = replace(derived, derived=replace(derived.derived, periods=kept))
         goes_on = start == final and clock.kept_from <= final + 1 and not is_begun_anew
         plan.put(
             derived,

@@ -146,6 +146,8 @@ def _hint_at_clause(option: str) -> str | None:
 def _check_all(
     kind: str, scopes: tuple[Scope, ...], given: Mapping[str, Any], statement: str | None
 ) -> dict[str, Any]:
+    if not given:
+        return {}
     names = [name for scope in scopes for name in list_options(scope)]
     checked: dict[str, Any] = {}
     for key, value in given.items():

@@ -36,6 +36,7 @@ from millpond.service.queries.prepared import (
     PreparedQueries,
     PreparedQuery,
     check_answerable,
+    prepare,
     prepare_again,
     prepare_once,
 )
@@ -58,7 +59,7 @@ log = logging.getLogger("millpond.queries")
 
 #: How the reason of a suspension begins when a query's text does not bind any more.
 UNBOUND = "It cannot be bound any more: "
-#: Registered together, so few are probably about to be invoked.
+#: Registered together, so few are probably about to be invoked, and are made ready for it.
 _FEW = 100
 
 
@@ -119,7 +120,7 @@ class Registrar:
             final = self._followers.read_finality()
             for number, request in enumerate(requests):
                 try:
-                    self._register_one(added, request, final)
+                    self._register_one(added, request, final, len(requests) <= _FEW)
                 except MillpondError as error:
                     if len(requests) > 1:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
@@ -137,9 +138,8 @@ class Registrar:
             self._stems.use(
                 (leaf.stream_id, leaf.slot) for leaf in added.leaves if leaf.slot is not None
             )
-            if len(requests) <= _FEW:
-                for id, prepared in added.prepared.items():
-                    self._prepared_queries.keep(id, prepared)
+            for id, prepared in added.prepared.items():
+                self._prepared_queries.keep(id, prepared)
             self._follow(added.definitions)
         self._events.definitions_changed()
         return added.definitions
@@ -149,6 +149,7 @@ class Registrar:
         added: RegistrationBatch,
         request: RegistrationRequest,
         final: Callable[[BoundQuery], int],
+        ready: bool,
     ) -> None:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
@@ -160,15 +161,15 @@ class Registrar:
         else:
             check_name(request.name, request.statement, request.name_span)
             id, name = added.next_id(), request.name
-        if added.is_taken(version, name):
-            raise MillpondError(
-                "CQL-208",
-                f'the name "{name}" is taken',
-                detail="Streams, relations and queries share one set of names.",
-                hint="Choose another name, or DROP the other object first.",
-                text=request.statement,
-                span=request.name_span,
-            )
+            if added.is_taken(version, name):
+                raise MillpondError(
+                    "CQL-208",
+                    f'the name "{name}" is taken',
+                    detail="Streams, relations and queries share one set of names.",
+                    hint="Choose another name, or DROP the other object first.",
+                    text=request.statement,
+                    span=request.name_span,
+                )
         after = added.instant(final(bound))
         definition = QueryDef(
             id,
@@ -180,7 +181,7 @@ class Registrar:
             changes_after=after,
             template=request.template,
         )
-        added.add(version, definition, bound)
+        added.add(version, definition, bound, ready)
 
     def unregister(self, definition: QueryDef) -> None:
         """Drop a query; slots nobody else shares go with it.
@@ -416,7 +417,8 @@ class Registrar:
     ) -> PreparedQuery | None:
         """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
         try:
-            return added.place(version, definition, self.bind_registered(definition.text))
+            bound = self.bind_registered(definition.text)
+            return prepare(definition, bound, *added.place(version, definition, bound))
         except Exception:
             if definition.active:
                 raise

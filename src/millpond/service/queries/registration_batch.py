@@ -28,7 +28,7 @@ class RegistrationBatch:
         next_id: Gives a new id.
         now: The time of the registration, in microseconds since 1970 UTC.
         definitions: The queries that are registered.
-        prepared: The queries, ready to be invoked, by their ids.
+        prepared: Those queries that are made ready to be invoked, by their ids.
         slots: The new slots.
         leaves: The queries' leaves.
     """
@@ -52,26 +52,39 @@ class RegistrationBatch:
         """A new id, and a name made of it that is not taken."""
         while True:
             id = self.next_id()
-            if not self.is_taken(version, f"q{id}"):
-                return id, f"q{id}"
+            name = f"q{id}"
+            # No such name is reserved.
+            if name not in version.ids and name not in self._names:
+                return id, name
 
     def is_taken(self, version: Version, name: str) -> bool:
         """Whether a name is taken in the catalog, or by an earlier query of this batch."""
         return version.find(name) is not None or name.lower() in self._names or is_reserved(name)
 
-    def add(self, version: Version, definition: QueryDef, bound: BoundQuery) -> None:
-        """Add a query that is registered."""
+    def add(
+        self, version: Version, definition: QueryDef, bound: BoundQuery, ready: bool = True
+    ) -> None:
+        """Add a query that is registered; `ready` to be invoked, if that is probable."""
         self._names.add(definition.name.lower())
         self.definitions.append(definition)
-        self.prepared[definition.id] = self.place(version, definition, bound)
+        placed = self.place(version, definition, bound)
+        if ready:
+            self.prepared[definition.id] = prepare(definition, bound, *placed)
 
-    def place(self, version: Version, definition: QueryDef, bound: BoundQuery) -> PreparedQuery:
-        """Give every leaf its factors, and a slot if the query is matched continuously."""
+    def place(
+        self, version: Version, definition: QueryDef, bound: BoundQuery
+    ) -> tuple[list[Factors | None], list[int | None], JoinPlan | None]:
+        """Give every leaf its factors, and a slot if the query is matched continuously.
+
+        Returns:
+            The leaves' factors and slots, and the plan of the join: what `prepare` takes.
+        """
         matched = definition.active and definition.options.get("materialize") != "none"
         factors: list[Factors | None] = []
         slots: list[int | None] = []
+        streams = [stream_of(version, leaf) for leaf in bound.streams]
         for number, leaf in enumerate(bound.streams):
-            stream = stream_of(version, leaf)
+            stream = streams[number]
             found = leaf_factors(leaf, stream)
             slot = None
             if found is not None and matched and not stream.is_pseudo:
@@ -79,11 +92,10 @@ class RegistrationBatch:
             factors.append(found)
             slots.append(slot)
             self.leaves.append(LeafRef(definition.id, number, stream.id, slot))
-        streams = [stream_of(version, leaf) for leaf in bound.streams]
         join = join_of(bound, streams)
         if join is not None and matched:
             self._join(version, definition.id, bound, join, streams)
-        return prepare(definition, bound, factors, slots, join)
+        return factors, slots, join
 
     def keep_leaves(self, version: Version, definition: QueryDef) -> None:
         """Keep the leaves that a query has, without slots: its text does not bind any more."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from millpond.catalog.objects import (
@@ -378,8 +379,9 @@ def _resolve_leaves(
     change: EpochChange, names: _FutureDefinitions
 ) -> dict[int, tuple[LeafRef, ...]]:
     leaves: dict[int, list[LeafRef]] = {}
+    streams = {id for id in {leaf.stream_id for leaf in change.add_leaves} if names.has_stream(id)}
     for leaf in change.add_leaves:
-        if not names.has_query(leaf.query_id) or not names.has_stream(leaf.stream_id):
+        if leaf.stream_id not in streams or not names.has_query(leaf.query_id):
             raise StaleChange(f"leaf {leaf.leaf} of query {leaf.query_id} has lost its object")
         leaves.setdefault(leaf.query_id, []).append(leaf)
-    return {id: tuple(sorted(own, key=lambda leaf: leaf.leaf)) for id, own in leaves.items()}
+    return {id: tuple(sorted(own, key=attrgetter("leaf"))) for id, own in leaves.items()}

@@ -231,6 +231,29 @@ def test_narrow_ranges_lead_and_take_few_entries() -> None:
     assert table_of(snapshot, table).equals(table_of(expected, table))
 
 
+def test_more_tests_than_are_beside_an_entry() -> None:
+    """Some tests of a query are beside its entry; the others, alternatives, are asked for after."""
+    kinds = [
+        "a = {k}",
+        "a = {k} AND t > 1",
+        "a = {k} AND t > 1 AND x < 4 AND s >= 'a'",
+        "a = {k} AND t > 1 AND x < 4 AND s >= 'a' AND b",
+        "a = {k} AND t <> 5 AND x < 4",
+        "a = {k} AND (t > 1 OR b) AND x IS NULL",
+        "a BETWEEN {k} AND {k} + 1 AND t > 1 AND x < 4 AND s < 'b' AND b",
+    ]
+    queries = [
+        (slot, factors(kinds[slot % len(kinds)].format(k=NUMBERS[slot % 11])))
+        for slot in range(7 * 11)
+    ]
+    led = snapshot_queries(queries, STREAM, ALWAYS_LED)
+    assert [len(index) for index in led.led] == [len(queries)]
+    table = elements(3000, 5)
+    expected = table_of(snapshot_queries(queries, STREAM, NEVER_LED), table)
+    assert len(expected) > 50
+    assert table_of(led, table).equals(expected)
+
+
 def test_queries_that_come_one_by_one_are_in_few_indexes() -> None:
     stem = QuerySteM(STREAM, Leading(least=4, most_share=2.0))
     for slot, query in equalities(600):

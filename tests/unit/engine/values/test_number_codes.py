@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from millpond.engine.values.buckets import FAR_CUTS
 from millpond.engine.values.number_codes import FloatCoder, IntegerCoder
 from millpond.engine.values.value_sets import INT64_MAX, INT64_MIN, float_key
 
@@ -19,6 +20,16 @@ def test_integers(cuts: list[int]) -> None:
     codes = np.full(len(values), -1, np.int32)
     IntegerCoder(np.array(cuts, np.int64)).code(values, codes)
     assert codes.tolist() == [sum(cut <= value for cut in cuts) for value in values.tolist()]
+
+
+def test_more_integers_than_caches_hold() -> None:
+    random = np.random.default_rng(1)
+    cuts = np.unique(random.integers(-(10**12), 10**12, FAR_CUTS + 1000))
+    assert len(cuts) > FAR_CUTS
+    values = np.concatenate([cuts[::17], cuts[5::29] - 1, [INT64_MIN, -1, 0, INT64_MAX]])
+    codes = np.full(len(values), -1, np.int32)
+    IntegerCoder(cuts).code(values, codes)
+    assert codes.tolist() == np.searchsorted(cuts, values, "right").tolist()
 
 
 @pytest.mark.parametrize(

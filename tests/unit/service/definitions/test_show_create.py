@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
+from millpond.cql import parse_script
+from millpond.cql.tree.statements import Created
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
@@ -58,6 +62,26 @@ def test_a_statement_that_is_run_again_says_that_it_is_there(full: Pond) -> None
         again = statement.replace(f" {kind.upper()} ", f" {kind.upper()} IF NOT EXISTS ", 1)
         (done,) = full.execute(again)
         assert done.message == f"{what}: is there already"
+
+
+@pytest.mark.parametrize("words", ["{} IF NOT EXISTS", "OR REPLACE {}"])
+def test_a_script_that_is_run_twice_is_harmless(full: Pond, words: str) -> None:
+    """Every kind of CREATE statement; those that have no OR REPLACE say IF NOT EXISTS."""
+    script = []
+    for what, statement in CREATED.items():
+        kind = what.split()[0].upper()
+        said = words.format(kind) if kind == "QUERY" else f"{kind} IF NOT EXISTS"
+        script.append(statement.replace(f"{kind} ", f"{said} ", 1))
+    parsed = parse_script("; ".join(script))
+    assert {type(statement) for statement in parsed} == set(get_args(Created))
+    full.ingest("s", [{"ts": "2026-03-01 00:00:00", "v": 5}])
+    full.catch_up()
+    cursor, shown = full.query("q").fetch().cursor, {w: show_create(full, w) for w in CREATED}
+    epoch = full.status()["epoch"]
+    full.execute("; ".join(script))
+    assert full.status()["epoch"] == epoch
+    assert {what: show_create(full, what) for what in CREATED} == shown
+    assert full.query("q").fetch(cursor).cursor == cursor
 
 
 @pytest.mark.parametrize(

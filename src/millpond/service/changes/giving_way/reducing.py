@@ -83,15 +83,16 @@ def begin_period(
 ) -> StreamDef:
     """A change log whose changes after an instant are of another reduction.
 
-    Periods are forgotten when no change of theirs is kept any more.
+    Periods are forgotten when changes behind them are not kept any more: no page reaches them.
     """
     assert stream.derived is not None
     query = version.query_of(stream)
     periods = list(stream.derived.periods)
     if not periods:
         periods = [(version.clock(stream.id).kept_from - 1, str(reduction_of(stream, query)))]
-    segments = version.segments(stream.id)
-    oldest = min((segment.min_ts for segment in segments), default=after)
+    kept = min(version.segments(stream.id), key=lambda s: s.seq_runs[0][1], default=None)
+    first = version.clock(stream.id).next_seq if kept is None else kept.seq_runs[0][1]
+    oldest = BEGINNING if not first else after if kept is None else kept.min_ts
     while len(periods) > 1 and periods[1][0] < oldest:
         del periods[0]
     periods.append((after, str(reduction)))

@@ -11,7 +11,7 @@ from millpond.catalog.tolerance import Reduction
 from millpond.model.time import BEGINNING, LAST
 from millpond.service.changes.giving_way.reducing import Decision, Decisions, begin_period
 from millpond.state.database_tables import definition_of, definition_row
-from millpond.state.version import StreamState
+from millpond.state.version import SegmentRef, StreamClock, StreamState
 
 TOLERANT = QueryDef(3, "q", "", {"tolerate": "window 2 seconds", "weight": 2}, 0, 0)
 LOG = replace(stream(5, "q$changes"), derived=Derived("", 3))
@@ -32,19 +32,32 @@ def test_who_is_not_heavier_than_what_gives_way_is_reduced_as_far_as_it_tolerate
     assert decide(asleep, 7).reduction == Reduction(2_000_000)
 
 
-def test_periods_are_kept_as_long_as_changes_of_them_are() -> None:
+def test_periods_are_kept_as_long_as_a_page_may_reach_them() -> None:
+    """Also those without any change: the query would have had some if it had been whole."""
     version = version_of(LOG)
     one = begin_period(version, LOG, 10, Reduction(2_000_000))
     assert one.derived is not None
     assert one.derived.periods == ((BEGINNING - 1, "nothing"), (10, "window 2 SECONDS"))
     two = begin_period(version, one, 20, Reduction())
-    assert two.derived is not None
-    # There are no changes at all, so none of the two before.
-    assert two.derived.periods == ((10, "window 2 SECONDS"), (20, "nothing"))
-    kept = version_of(LOG, states={5: StreamState(data=(segment(5, 5, 15),))})
-    three = begin_period(kept, one, 20, Reduction())
-    assert three.derived is not None
-    assert [after for after, _ in three.derived.periods] == [BEGINNING - 1, 10, 20]
+    assert list_periods(two) == [BEGINNING - 1, 10, 20]
+
+    def begin_behind(first: int, *held: SegmentRef) -> list[int]:
+        """With changes from this number on."""
+        clock = StreamClock(next_seq=first + len(held))
+        state = StreamState(data=held, clock=clock)
+        return list_periods(begin_period(version_of(LOG, states={5: state}), one, 20, Reduction()))
+
+    kept = segment(5, 15, 17)
+    assert begin_behind(0, kept) == [BEGINNING - 1, 10, 20]
+    assert begin_behind(7, replace(kept, seq_runs=((0, 7),))) == [10, 20]
+    assert begin_behind(7, replace(kept, seq_runs=((0, 7),), min_ts=8)) == [BEGINNING - 1, 10, 20]
+    assert begin_behind(7) == [10, 20]
+
+
+def list_periods(log: StreamDef) -> list[int]:
+    """Behind which instants a log's periods begin."""
+    assert log.derived is not None
+    return [after for after, _ in log.derived.periods]
 
 
 def test_periods_survive_being_stored() -> None:
