@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
     from pathlib import Path
 
@@ -34,6 +34,7 @@ def open(
     *,
     master: str | None = None,
     spark: Any = None,
+    spark_conf: Mapping[str, str] | None = None,
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float = 10.0,
@@ -57,6 +58,8 @@ def open(
         store: Its directory; None for a temporary one that is removed when the pond is closed.
         master: The URL of a Spark master: where tasks run; None for this machine.
         spark: A Spark session, used instead of one of Millpond's own, and left running.
+        spark_conf: Settings of the Spark session that is started, `{"spark.jars.packages": …}`,
+            beside Millpond's or in their place; not for a session that is given.
         bounded: Whether file sources are finite: they are read to their end before the first
             answer instead of being watched for more.
         progress: A function called while sources are read, with `{"stream", "rows", "done"}`.
@@ -97,6 +100,7 @@ def open(
         store,
         master=master,
         spark=spark,
+        spark_conf=spark_conf,
         bounded=bounded,
         progress=progress,
         function_seconds=function_seconds,

@@ -74,6 +74,7 @@ CODES: dict[str, str] = {
     "DATA-501": "the rows cannot be read",
     "DATA-502": "the source cannot be read",
     "DATA-503": "an idempotency key was used for other rows",
+    "DATA-504": "parts of a batch, or batches before it, are missing",
     "STORE-601": "the store is in use by another process",
     "STORE-602": "a file of the store is corrupt or missing",
     "STORE-603": "the store cannot be written",

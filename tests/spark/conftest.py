@@ -22,7 +22,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from millpond.runtime.spark.session import start_session
 
     directory = tmp_path_factory.mktemp("spark")
-    session = start_session(directory, "local[2]", directory / "spark.log")
+    given = {"spark.millpond.given": "by a user", "spark.driver.extraJavaOptions": "-Dgiven=1"}
+    session = start_session(directory, "local[2]", directory / "spark.log", given)
     yield session
     session.stop()
 

@@ -49,3 +49,10 @@ def faults_of_using_memory_again(_: Any = None) -> int:
 def test_workers_keep_the_memory_they_work_in(spark: Any):
     (faults,) = spark.sparkContext.parallelize([0], 1).map(faults_of_using_memory_again).collect()
     assert faults < 100  # they are a thousand where it went back to the system
+
+
+def test_settings_of_a_user_stand_beside_millponds(spark: Any) -> None:
+    assert spark.conf.get("spark.millpond.given") == "by a user"
+    options = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions")
+    assert options.endswith(" -Dgiven=1")
+    assert "ExitOnOutOfMemoryError" in options

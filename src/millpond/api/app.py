@@ -20,6 +20,7 @@ from millpond.api.rights.guarded_pond import GuardedPond
 from millpond.api.rights.tickets import Tickets
 from millpond.api.rights.token_file import TokenBook, TokenEntry, hash_token
 from millpond.api.routers import (
+    batches,
     changes,
     feed,
     language,
@@ -88,6 +89,7 @@ def create_app(
         changes.router(pond, app.state.followers),
         feed.router(pond, app.state.followers, tickets, prefix),
         streams.router(pond, max_body),
+        batches.router(pond, max_body),
         language.router(pond),
         observation.router(pond),
     ):

@@ -43,6 +43,7 @@ STATUSES: dict[str, int] = {
     "POND-419": 503,
     "POND-413": 409,
     "DATA-503": 409,
+    "DATA-504": 409,
     "STORE-601": 503,
     "STORE-603": 507,
     "SERVE-703": 400,

@@ -177,6 +177,12 @@ class RejectedRow(Shape):
     reason: str
 
 
+class StagedRows(Shape):
+    """How many rows of a part are kept for its batch."""
+
+    rows: int
+
+
 # -- statements ------------------------------------------------------------------------------------
 
 

@@ -142,6 +142,14 @@ class Surface(Protocol):
         idempotency_key: str | None = None,
     ) -> IngestReceipt: ...
 
+    def stage(self, stream: str, part: str, rows: pa.Table | list[dict[str, Any]]) -> int: ...
+
+    def unstage(self, stream: str, parts: Sequence[str]) -> None: ...
+
+    def ingest_batch(
+        self, stream: str, writer: str, batch: int | None, parts: Sequence[str]
+    ) -> IngestReceipt: ...
+
     def explain(self, text_or_name: str, level: str = "logical") -> str: ...
 
     def export_plan(self, queries: Sequence[str] | None = None) -> dict[str, Any]: ...
@@ -184,6 +192,8 @@ class ControlTables(Protocol):
 
 class ServedPond(Surface, Protocol):
     """A pond in this process: its results come as they are given, and it has metrics."""
+
+    def stage_text(self, stream: str, part: str, data: bytes, format: RowFormat) -> int: ...
 
     def run(
         self,

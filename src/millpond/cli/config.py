@@ -30,7 +30,7 @@ Config = Annotated[
 ]
 
 #: Options whose values are not printed.
-_SECRET = {"token"}
+_SECRET = {"token", "spark_conf"}
 
 
 def use_config(context: typer.Context, path: Path | None) -> None:

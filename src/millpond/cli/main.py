@@ -27,6 +27,7 @@ from millpond.cli.config import Config, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
 from millpond.cli.logs import LogFormat, LogLevel, start_log
 from millpond.cli.output_format import Format, ReportFormat
+from millpond.cli.spark_flags import with_spark_flags
 from millpond.errors import MillpondError
 
 log = logging.getLogger("millpond.server")
@@ -130,6 +131,7 @@ def options(
 
 
 @app.command()
+@with_spark_flags
 @with_engine_flags
 def run(
     file: Annotated[
@@ -143,15 +145,17 @@ def run(
     secrets: Secrets = None,
     *,
     settings: dict[str, Any],
+    spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Runs the statements of a script in order and prints their results."""
     from millpond.cli.run_script import run_script
 
     _use_secrets(secrets)
-    run_script(file, store, format, master, settings)
+    run_script(file, store, format, master, settings, spark_conf)
 
 
 @app.command()
+@with_spark_flags
 @with_server_flags
 @with_engine_flags
 def serve(
@@ -267,6 +271,7 @@ def serve(
     *,
     settings: dict[str, Any],
     client_limits: dict[str, Any],
+    spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Serves a pond over HTTP: the API, the web console and the metrics."""
     from millpond.api import server
@@ -309,6 +314,7 @@ def serve(
     pond = open_pond(
         store,
         master=master,
+        spark_conf=spark_conf,
         max_seconds=max_seconds,
         max_rows=max_rows,
         max_memory=max_memory,
@@ -335,6 +341,7 @@ def serve(
 
 
 @app.command()
+@with_spark_flags
 def shell(
     url: Annotated[
         str, typer.Option("--url", envvar="MILLPOND_URL", metavar="URL", help="The server's URL.")
@@ -347,6 +354,8 @@ def shell(
     ] = None,
     master: Master = None,
     token: Token = None,
+    *,
+    spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Runs CQL interactively, on a server or on a store that no other process has open."""
     from millpond.cli.shell import talk
@@ -360,7 +369,7 @@ def shell(
     else:
         from millpond.service.open_pond import open_pond
 
-        opened = open_pond(store, master=master)
+        opened = open_pond(store, master=master, spark_conf=spark_conf)
         try:
             failed = talk(opened, str(store))
         finally:
@@ -370,16 +379,19 @@ def shell(
 
 
 @app.command()
+@with_spark_flags
 def demo(
     serve: Annotated[
         bool, typer.Option("--serve", help="Keep a server running when the demo is over.")
     ] = False,
     port: Annotated[int, typer.Option(help="The port the server of --serve listens on.")] = PORT,
+    *,
+    spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Replays real flights through thousands of standing queries."""
-    from millpond.demo.run_demo import run_demo
+    from millpond.demo.run_demo import on_spark, run_demo
 
-    run_demo(serve=serve, port=port)
+    run_demo(serve=serve, port=port, scale=on_spark(spark_conf) if spark_conf else None)
 
 
 @app.command()

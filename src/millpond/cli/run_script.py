@@ -23,6 +23,7 @@ def run_script(
     format: Format,
     master: str | None,
     settings: Mapping[str, Any] = MappingProxyType({}),
+    spark_conf: Mapping[str, str] | None = None,
 ) -> None:
     """Runs a script, printing each answer as it is given; `settings` are the engine's.
 
@@ -41,7 +42,14 @@ def run_script(
         from millpond.service.open_pond import open_pond
 
         progress = ReadingProgress()
-        pond = open_pond(store, master=master, bounded=True, progress=progress, **settings)
+        pond = open_pond(
+            store,
+            master=master,
+            spark_conf=spark_conf,
+            bounded=True,
+            progress=progress,
+            **settings,
+        )
         try:
             out = writer(format)
             for result in pond.run(text):

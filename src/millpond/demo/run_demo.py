@@ -13,11 +13,12 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,10 +49,14 @@ _LOOK_SECONDS = 0.1
 _DRAW_SECONDS = 0.5
 
 
-def _on_spark(store: Path, progress: Callable[[dict[str, Any]], None]) -> Pond:
+def _on_spark(
+    store: Path,
+    progress: Callable[[dict[str, Any]], None],
+    spark_conf: Mapping[str, str] | None = None,
+) -> Pond:
     from millpond.service.open_pond import open_pond
 
-    return open_pond(store, progress=progress)
+    return open_pond(store, progress=progress, spark_conf=spark_conf)
 
 
 def _stop_cleanly(pond: Pond) -> None:
@@ -93,6 +98,11 @@ class _Figures:
     freshness: list[float] = field(default_factory=list)
     invoked: list[float] = field(default_factory=list)
     queries: int = 0
+
+
+def on_spark(spark_conf: Mapping[str, str] | None) -> Scale:
+    """The whole demo, on a Spark session with these settings besides."""
+    return Scale(open=partial(_on_spark, spark_conf=spark_conf))
 
 
 def run_demo(

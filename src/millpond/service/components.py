@@ -50,6 +50,7 @@ from millpond.service.definitions.sources import Sources
 from millpond.service.definitions.summaries import SummaryDefinitions
 from millpond.service.event_handlers import EventHandlers, NeedsOfFollowers, ProgressListener
 from millpond.service.ingest.actions import Actions
+from millpond.service.ingest.batches import Batches
 from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -119,6 +120,7 @@ class Components:
         floors: Floors held for rows in flight.
         stems: The Query SteMs.
         intake: Takes pushes.
+        batches: Takes batches of other systems, part by part.
         pushed: Waits for pushes.
         sequencer: Plans and commits batches.
         registrar: Registers queries, prepares and binds them.
@@ -280,6 +282,9 @@ class Components:
             self.current_instant,
             self.events,
             bounded=bounded,
+        )
+        self.batches = Batches(
+            self._store.staged, self.intake, self.sources.find_pushed_stream, runtime.wake_inbox
         )
         self.summaries = SummaryDefinitions(self.log, self.registrar, self.invoker.summaries)
         self.reader = ChangeReader(

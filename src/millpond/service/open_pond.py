@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ def open_pond(
     *,
     master: str | None = None,
     spark: Any = None,
+    spark_conf: Mapping[str, str] | None = None,
     bounded: bool = False,
     progress: Callable[[dict[str, Any]], None] | None = None,
     function_seconds: float | None = None,
@@ -67,7 +68,7 @@ def open_pond(
         directory = Path(store)
     return Pond(
         directory,
-        SparkRuntime(master, spark, revives=revives),
+        SparkRuntime(master, spark, spark_conf, revives=revives),
         bounded=bounded,
         ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,

@@ -32,6 +32,7 @@ from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.definitions.reset_clock import ClockReset
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.ingest import given_rows, row_formats
+from millpond.service.ingest.given_rows import RowFormat
 from millpond.service.ingest.parameter_table import fill_table
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.entity_stream import EntityStream
@@ -437,6 +438,47 @@ class Pond:
         receipt, _ = self._components.intake.push(definition, table, idempotency_key)
         self._components.runtime.wake_inbox()
         return receipt
+
+    def stage(self, stream: str, part: str, rows: Any) -> int:
+        """Keep rows, durably, as a part of a batch that comes later; return how many they are.
+
+        Args:
+            stream: Its name.
+            part: The part's name: a UUID, or other letters, digits, - and _. A part sent again
+                under its name replaces the earlier one.
+            rows: As for `ingest`.
+        """
+        self._components.check_open()
+        return self._components.batches.stage(stream, part, rows)
+
+    def stage_text(self, stream: str, part: str, data: bytes, format: RowFormat) -> int:
+        """Keep rows written as 'ndjson', 'csv' or 'arrow' as a part of a batch."""
+        self._components.check_open()
+        return self._components.batches.stage_text(stream, part, data, format)
+
+    def unstage(self, stream: str, parts: Sequence[str]) -> None:
+        """Remove parts of a batch that does not come."""
+        self._components.check_open()
+        self._components.batches.unstage(stream, parts)
+
+    def ingest_batch(
+        self, stream: str, writer: str, batch: int | None, parts: Sequence[str]
+    ) -> IngestReceipt:
+        """Push parts that were staged as a batch of a writer, all or none, exactly once.
+
+        Args:
+            stream: Its name.
+            writer: Who writes; batches of two writers have nothing to do with each other.
+            batch: Its number, one more than that of the writer's last batch. A batch that the
+                stream has already is not added again, whatever its parts are. None for a writer
+                that writes once; it is remembered for a day.
+            parts: The names of its parts, in the order in which their rows arrive.
+
+        Raises:
+            MillpondError: CQL-201, POND-407, POND-417, DATA-504, STORE-603.
+        """
+        self._components.check_open()
+        return self._components.batches.push(stream, writer, batch, parts)
 
     def stream(
         self, name: str, frame: Any, timestamp: str | None = None, delay: float = 0.0

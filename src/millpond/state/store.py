@@ -41,6 +41,7 @@ from millpond.state.aggregate_file import remove_orphans
 from millpond.state.database.database import Database
 from millpond.state.epoch_log import EpochLog
 from millpond.state.inbox.inbox import Inbox
+from millpond.state.inbox.staged_parts import StagedParts
 from millpond.state.migrations import MIGRATIONS
 from millpond.state.migrations.write_format import write_format
 from millpond.state.outside_files import check_ordinary
@@ -101,6 +102,7 @@ class Store:
         self._database = Database(directory / "pond.db")
         self.log = EpochLog(self._database, directory, clock)
         self.inbox = Inbox(self._database, directory / "inbox", clock)
+        self.staged = StagedParts(directory / "inbox")
         #: An error for each file that opening found missing or torn; each names its file.
         self.problems: list[MillpondError] = [
             *self._database.problems,

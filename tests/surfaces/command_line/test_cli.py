@@ -110,10 +110,12 @@ def test_run_as_tables(tmp_path, opened):
 def test_run_opens_what_it_is_told_to(tmp_path, opened):
     path = script(tmp_path, "SHOW QUERIES")
     millpond("run", path)
-    millpond("run", path, "--store", str(tmp_path / "s"), "--master", "local[2]")
-    assert [(c["store"], c["master"], c["bounded"]) for c in opened] == [
-        (None, None, True),
-        (tmp_path / "s", "local[2]", True),
+    spark = ("--spark-conf", "spark.a=1", "--spark-conf", "spark.b=2", "--packages", "g:n:1")
+    millpond("run", path, "--store", str(tmp_path / "s"), "--master", "local[2]", *spark)
+    conf = {"spark.a": "1", "spark.b": "2", "spark.jars.packages": "g:n:1"}
+    assert [(c["store"], c["master"], c["bounded"], c["spark_conf"]) for c in opened] == [
+        (None, None, True, None),
+        (tmp_path / "s", "local[2]", True, conf),
     ]
     assert all(callable(c["progress"]) for c in opened)
 
@@ -242,15 +244,19 @@ def test_shell_on_a_store(tmp_path, opened, pond):
     assert result.exit_code == 0
     assert "0 rows" in result.stdout
     assert not pond.ready
+    # Sources that are followed stay so: hints send those here who create sinks for a server.
+    assert not opened[-1].get("bounded", False)
 
 
 def test_demo(monkeypatch):
     calls = []
     demo = types.ModuleType("millpond.demo.run_demo")
-    demo.run_demo = lambda serve, port: calls.append((serve, port))
+    demo.run_demo = lambda serve, port, scale: calls.append((serve, port, scale))
+    demo.on_spark = lambda conf: conf
     monkeypatch.setitem(sys.modules, "millpond.demo.run_demo", demo)
     assert millpond("demo", "--serve", "--port", "7000").exit_code == 0
-    assert calls == [(True, 7000)]
+    assert millpond("demo", "--jars", "a.jar").exit_code == 0
+    assert calls == [(True, 7000, None), (False, 6455, {"spark.jars": "a.jar"})]
 
 
 def test_bench(tmp_path, monkeypatch):

@@ -153,6 +153,18 @@ def test_rows_mean_the_same_here_and_there(remote, pond, rows):
     assert repr(told[0]) == repr(told[1])
 
 
+def test_the_client_and_the_pond_take_batches_alike(remote, pond):
+    rows = [{"ts": "2026-03-01T12:00:00", "carrier": "DL"}]
+    for number, either in enumerate((remote, pond)):
+        assert either.stage("flights", "part", rows) == 1
+        assert either.ingest_batch("flights", "w", number, ["part"]).accepted == 1
+        assert either.ingest_batch("flights", "w", number, ["part"]).duplicate is True
+        either.stage("flights", "part", rows)
+        either.unstage("flights", ["part", "nobody"])
+        with pytest.raises(MillpondError, match='DATA-504: the part "part"'):
+            either.ingest_batch("flights", "w", number + 1, ["part"])
+
+
 def test_text_and_its_format(remote, pond):
     for either in (pond, remote):
         assert either.ingest_text("flights", "ts\n2026-03-01 11:55\n", "csv").accepted == 1

@@ -45,6 +45,16 @@ CALLS: dict[str, list[Callable[[httpx.Client, str], httpx.Response]]] = {
             path, content=b'{"n": 1}\n', headers={"Content-Type": "application/x-ndjson"}
         )
     ],
+    "/v1/streams/{stream}/parts/{part}": [
+        lambda http, path: http.put(
+            path.replace("{part}", "a"),
+            content=b'{"n": 1}\n',
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+    ],
+    "/v1/streams/{stream}/batches": [
+        lambda http, path: http.post(path, json={"writer": "w", "batch": 0, "parts": []})
+    ],
     "/v1/streams/{stream}/changes": [lambda http, path: http.get(path)],
     "/v1/streams/{stream}/reset-clock": [
         lambda http, path: http.post(path, params={"to": "2026-03-01 13:00:00"})

@@ -136,6 +136,17 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
     "GET /v1/relations": ({}, NONE, "reader"),
     "POST /v1/catch-up": ({}, NONE, "reader"),
     "POST /v1/streams/{stream}/tuples": ({"content": ROW, "headers": NDJSON}, STREAM, "writer"),
+    "PUT /v1/streams/{stream}/parts/{part}": (
+        {"content": ROW, "headers": NDJSON},
+        STREAM,
+        "writer",
+    ),
+    "DELETE /v1/streams/{stream}/parts/{part}": ({}, STREAM, "writer"),
+    "POST /v1/streams/{stream}/batches": (
+        {"json": {"writer": "w", "parts": []}},
+        STREAM,
+        "writer",
+    ),
     "PATCH /v1/streams/{stream}": ({"json": {"active": True}}, (["late"], []), "admin"),
     "POST /v1/streams/{stream}/reset-clock": (
         {"params": {"to": "2026-03-01 11:59:59"}},
@@ -161,7 +172,9 @@ def send(client: httpx.Client, call: str, name: str) -> httpx.Response:
     )
     if "content" in CALLS[call][0]:
         arguments["content"] = CALLS[call][0]["content"]
-    return client.request(method, re.sub(r"\{\w+\}", name, path), **arguments)
+    return client.request(
+        method, re.sub(r"\{\w+\}", name, path.replace("{part}", "a")), **arguments
+    )
 
 
 def test_every_call_is_in_the_table(app: FastAPI) -> None:

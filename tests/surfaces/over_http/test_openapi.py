@@ -45,6 +45,7 @@ CHECKS = [
 NAMES = {
     "query": st.sampled_from(["q", "q", "q", "flights", "late", "none", "3", "9" * 30, "²"]),
     "stream": st.sampled_from(["late", "late", "flights", "planes", "q", "none"]),
+    "part": st.sampled_from(["a", "b", "a/b", ""]),
     "entity": st.sampled_from(["eddies:all", "joins:all", "changes:all", "answer:q", "none"]),
 }
 INSTANTS = st.sampled_from(
@@ -172,6 +173,7 @@ def test_every_body_refuses_unknown_fields(app: FastAPI, http: httpx.Client) -> 
         "/v1/queries": {"cql": QUERY, "dry_run": True},
         "/v1/queries/{query}": {"dry_run": True},
         "/v1/streams/{stream}": {"dry_run": True},
+        "/v1/streams/{stream}/batches": {"writer": "w", "parts": [], "dry_run": True},
         "/v1/entities/{entity}": {"dry_run": True},
         "/v1/tickets": {"tag": "x", "dry_run": True},
         "/v1/plan/compare": {"form": 1, "dry_run": True},

@@ -164,6 +164,31 @@ def ingest_text(
     return decode.receipt(check(response).json())
 
 
+def stage(stream: str, part: str, rows: Any) -> Steps[int]:
+    """Keeps rows on the server as a part of a batch that comes later; gives how many they are."""
+    headers = {"Content-Type": encode.ARROW}
+    path = f"/v1/streams/{segment(stream)}/parts/{segment(part)}"
+    table = encode.table_arrow(from_rows(rows))
+    response = check((yield from repeat(HttpRequest("PUT", path, {}, table, headers))))
+    return int(response.json()["rows"])
+
+
+def unstage(stream: str, parts: Sequence[str]) -> Steps[None]:
+    """Removes parts of a batch that does not come."""
+    for part in parts:
+        path = f"/v1/streams/{segment(stream)}/parts/{segment(part)}"
+        yield from send("DELETE", path, again=True)
+
+
+def ingest_batch(
+    stream: str, writer: str, batch: int | None, parts: Sequence[str]
+) -> Steps[IngestReceipt]:
+    """Pushes parts that were staged as a batch of a writer, all or none, exactly once."""
+    body = {"writer": writer, "batch": batch, "parts": list(parts)}
+    path = f"/v1/streams/{segment(stream)}/batches"
+    return decode.receipt((yield from send("POST", path, body, again=True)).json())
+
+
 # What there is
 
 

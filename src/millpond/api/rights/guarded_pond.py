@@ -305,6 +305,24 @@ class GuardedPond:
         self._check_push(stream)
         return self._pond.ingest_text(stream, data, format, idempotency_key)
 
+    def stage(self, stream: str, part: str, rows: pa.Table | list[dict[str, Any]]) -> int:
+        self._check_push(stream)
+        return self._pond.stage(stream, part, rows)
+
+    def stage_text(self, stream: str, part: str, data: bytes, format: RowFormat) -> int:
+        self._check_push(stream)
+        return self._pond.stage_text(stream, part, data, format)
+
+    def unstage(self, stream: str, parts: Sequence[str]) -> None:
+        self._check_push(stream)
+        self._pond.unstage(stream, parts)
+
+    def ingest_batch(
+        self, stream: str, writer: str, batch: int | None, parts: Sequence[str]
+    ) -> IngestReceipt:
+        self._check_push(stream)
+        return self._pond.ingest_batch(stream, writer, batch, parts)
+
     def catch_up(self, timeout: float | None = None) -> Any:
         return self._pond.catch_up(timeout)
 

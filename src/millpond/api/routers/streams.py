@@ -7,48 +7,21 @@ from typing import Annotated, Any
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from millpond.api import encode, shapes
-from millpond.api.contract import DocumentedRoute, media_type
+from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BODY,
-    BYTES,
-    TEXT,
     WRITES,
     StreamOptions,
     describe_answer,
     describe_errors,
 )
-from millpond.api.limits import gunzip
+from millpond.api.row_bodies import describe_rows, read_rows
 from millpond.api.surface import ServedPond
 from millpond.confined.room import LARGE
-from millpond.errors import MillpondError
 from millpond.service import json_values
-from millpond.service.ingest.given_rows import RowFormat
-
-#: The media types rows may come in.
-FORMATS: dict[str, RowFormat] = {
-    "application/x-ndjson": "ndjson",
-    "application/ndjson": "ndjson",
-    "application/jsonl": "ndjson",
-    "text/csv": "csv",
-    "application/vnd.apache.arrow.stream": "arrow",
-}
-
-_ROWS = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            media: {"schema": BYTES if form == "arrow" else TEXT} for media, form in FORMATS.items()
-        },
-    },
-    "parameters": [
-        {"name": "Idempotency-Key", "in": "header", "schema": TEXT},
-        {"name": "Content-Encoding", "in": "header", "schema": {"enum": ["identity", "gzip"]}},
-    ],
-}
 
 
 def router(pond: ServedPond, max_body: int) -> APIRouter:
@@ -89,7 +62,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     @routes.post(
         "/v1/streams/{stream}/tuples",
         response_class=Response,
-        openapi_extra=_ROWS,
+        openapi_extra=describe_rows("Idempotency-Key"),
         responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES, 429),
     )
     async def ingest(stream: str, request: Request) -> Response:
@@ -99,14 +72,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         `Retry-After`, and nothing of the rows was kept. If the same rows are sent again with the
         same `Idempotency-Key`, they are not added again; other rows with that key are refused.
         """
-        format = FORMATS[media_type(request)]
-        data = await request.body()
-        encoding = request.headers.get("content-encoding", "identity").lower()
-        if encoding == "gzip":
-            data = await run_in_threadpool(gunzip, data, max_body)
-        elif encoding != "identity":
-            hint = "Send it as it is or with gzip."
-            raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
+        data, format = await read_rows(request, max_body)
         key = request.headers.get("idempotency-key")
         push = partial(pond.ingest_text, stream, data, format, key)
         limiter = one_at_a_time if len(data) >= LARGE else None

@@ -29,8 +29,8 @@ _READABLE = frozenset(
 #: The last version of readers: from it on a table names the features that it needs.
 _NEWEST_READER = 3
 _AGAIN = (
-    "DROP the stream and CREATE it again: start 'earliest' begins with what the table has now, "
-    "start 'latest' with what is appended next."
+    "DROP the stream (CASCADE drops what reads it, too) and CREATE it again: start 'earliest' "
+    "begins with what the table has now, start 'latest' with what is appended next."
 )
 
 

@@ -149,8 +149,8 @@ def _loss_error(options: KafkaOptions, range: OffsetRange, first: int, last: int
         options,
         f"{describe_loss(range, first, last)} The stream has stopped, so that nobody takes "
         "what is left for everything.",
-        "DROP the stream and CREATE it again; with the option on_loss 'continue' it goes on, and "
-        "the loss is one of its rejects.",
+        "DROP the stream (CASCADE drops what reads it, too) and CREATE it again; with the option "
+        "on_loss 'continue' it goes on, and the loss is one of its rejects.",
     )
 
 

@@ -139,8 +139,8 @@ class Checkpoint:
             f'the checkpoint of stream "{self._stream}" is damaged',
             detail=f"In checkpoints/{self.folder.name}: {found}. The stream has stopped, because "
             "rows could be left out or come twice.",
-            hint="Put the folder back as it was. Or DROP the stream and CREATE it again: it then "
-            "reads its source from the beginning.",
+            hint="Put the folder back as it was. Or DROP the stream (CASCADE drops what reads it, "
+            "too) and CREATE it again: it then reads its source from the beginning.",
         )
 
 

@@ -3,6 +3,10 @@
     spark.read.format("millpond").option("query", "late").load()
     spark.readStream.format("millpond").option("changes", "late").load()
 
+and rows of any Spark session as elements of its pushed streams (`data_writer.py`):
+
+    frame.writeStream.format("millpond").option("checkpointLocation", …).start("readings")
+
 Changes are read by their cursors, which Spark's checkpoint keeps. A streaming query that is started
 again continues after its last cursor, so every change comes once.
 """
@@ -18,6 +22,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -25,12 +31,11 @@ from pyspark.sql.types import StructType
 
 import millpond
 from millpond.errors import MillpondError
+from millpond.runtime.spark.data_writer import DEFAULT_URL, BatchesWriter, FrameWriter, WriteRequest
 
 if TYPE_CHECKING:
     from millpond.service.results import Answer, Changes
 
-#: The address `millpond serve` uses by default.
-_URL = "http://127.0.0.1:6455"
 #: How many changes one Spark task reads.
 _CHANGES_A_TASK = 100_000
 
@@ -62,7 +67,7 @@ class _ReadRequest:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _ReadRequest:
         asked = cls(
-            options.get("url", _URL),
+            options.get("url", DEFAULT_URL),
             options.get("token"),
             options.get("query") or options.get("path"),
             options.get("cql"),
@@ -160,6 +165,12 @@ class MillpondSource(DataSource):
                 hint='Use option("changes", …), or spark.read.',
             )
         return _ChangesReader(asked)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return FrameWriter(WriteRequest.of(self.options, schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return BatchesWriter(WriteRequest.of(self.options, schema, overwrite))
 
 
 class _AnswerReader(DataSourceReader):

@@ -14,7 +14,7 @@ import sys
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
     LOCAL,
     await_end_of_last,
+    check_conf,
     end_launched,
     note_process,
     quiet_teardown,
@@ -72,6 +73,7 @@ class SparkRuntime:
         self,
         master: str | None = None,
         spark: SparkSession | None = None,
+        conf: Mapping[str, str] | None = None,
         *,
         revives: bool = False,
     ) -> None:
@@ -80,9 +82,17 @@ class SparkRuntime:
         Args:
             master: The URL of a Spark master; None for this machine.
             spark: A session to use instead of one of the runtime's own.
+            conf: Settings of the session that is started; see `start_session`.
             revives: Whether to start Spark behind, and again when its JVM has ended.
         """
         self._master = master
+        self._conf = check_conf(conf or {})
+        if self._conf and spark is not None:
+            raise MillpondError(
+                "CQL-214",
+                "spark_conf cannot be given with a Spark session",
+                hint="Build the session with these settings.",
+            )
         self._given = spark
         self._machine = Machine(
             None if spark is not None else self._start_spark,
@@ -130,7 +140,9 @@ class SparkRuntime:
     def _start_spark(self) -> SparkSession:
         quiet_teardown()
         await_end_of_last(self._store)
-        session = start_session(self._make_scratch(), self._master, self._store / "spark.log")
+        session = start_session(
+            self._make_scratch(), self._master, self._store / "spark.log", self._conf
+        )
         note_process(self._store, session)
         return session
 

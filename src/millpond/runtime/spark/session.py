@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 from pyspark import SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
+from millpond.errors import MillpondError
 from millpond.model.owner_only import open_owner_only, write_owner_only
 from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
@@ -42,13 +43,46 @@ _KEEPS_MEMORY = {
 }
 
 
-def start_session(directory: Path, master: str | None, log: Path) -> SparkSession:
+#: Settings that are Millpond's, and why: without them it would fail, or say something else.
+FIXED = {
+    "spark.master": "--master names the master.",
+    "spark.sql.session.timeZone": "Times are in UTC.",
+    "spark.python.daemon.module": "Workers of Millpond's own bound what they keep.",
+    "spark.scheduler.mode": "A batch would wait for a backfill's tasks.",
+    "spark.hadoop.fs.permissions.umask-mode": "Files of a store are its owner's alone.",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
+}
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
+    """Check settings that a user gives for Spark.
+
+    Raises:
+        MillpondError: CQL-214, one is not Spark's, or is fixed.
+    """
+    for name in conf:
+        why = FIXED.get(name)
+        if why is not None or not name.startswith("spark."):
+            raise MillpondError(
+                "CQL-214",
+                f'the setting "{name}" of Spark cannot be given',
+                detail=why or "Settings of Spark begin with spark.",
+                hint="Leave it out.",
+            )
+    return dict(conf)
+
+
+def start_session(
+    directory: Path, master: str | None, log: Path, conf: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start a Spark session of Millpond's own.
 
     Args:
         directory: For Spark's scratch files.
         master: A Spark master URL; None for all cores of this machine.
         log: Where the JVM writes what it would write to the terminal.
+        conf: More settings, by `check_conf`; they replace those of Millpond's that are not fixed.
     """
     java = check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -104,7 +138,10 @@ def start_session(directory: Path, master: str | None, log: Path) -> SparkSessio
         if len(os.fsencode(sockets)) <= _SOCKET_DIRECTORY:
             # A killed process leaves its sockets; here they go with the other scratch files.
             settings["spark.python.unix.domain.socket.dir"] = sockets
-    for key, value in settings.items():
+    given = dict(conf or {})
+    if _JAVA_OPTIONS in given:
+        given[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    for key, value in (settings | given).items():
         builder = builder.config(key, value)
     with _launching(log):
         session = builder.getOrCreate()

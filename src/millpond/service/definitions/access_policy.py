@@ -117,7 +117,8 @@ class AccessPolicy:
                 "CQL-214",
                 f'the source format "{unknown[0]}" cannot be allowed to clients',
                 detail=f"Formats that can be: {', '.join(FORMATS)}.",
-                hint="Create such sources from the machine of the server: millpond run, or Python.",
+                hint="Create such sources while the server does not run: in Python, or by millpond "
+                "shell --store.",
             )
         return AccessPolicy(
             tuple(found),

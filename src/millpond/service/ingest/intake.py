@@ -7,18 +7,15 @@ row does not depend on how the pipeline cuts pushes into batches, and the client
 
 from __future__ import annotations
 
-import hashlib
-import io
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
@@ -33,13 +30,13 @@ from millpond.runtime.batch_tasks import pack
 from millpond.service.ingest.door import Door, Passage
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.pressure import Pressure
+from millpond.service.ingest.receipts import add_to_receipt, fingerprint_of
 from millpond.service.queries.wanted import Wanted
 from millpond.service.results import IngestReceipt
 from millpond.state.epoch_log import EpochLog
-from millpond.state.inbox.inbox import Inbox, InboxRow
+from millpond.state.inbox.inbox import Inbox, InboxRow, PushProgress
+from millpond.state.inbox.writer_batch import WriterBatch
 from millpond.work import wait_for
-
-_SHOWN_REJECTS = 100
 
 
 class Intake:
@@ -121,69 +118,92 @@ class Intake:
                     detail=fault,
                     hint="Send a short key, a UUID for one.",
                 )
-        if stream.derived is not None:
-            raise MillpondError(
-                "POND-407",
-                f'stream "{stream.name}" does not take rows from clients',
-                detail="It is derived: its elements are the changes of its query.",
-                hint="Push to the streams its query reads.",
-            )
-        if stream.source is not None:
-            raise MillpondError(
-                "POND-407",
-                f'stream "{stream.name}" does not take rows from clients',
-                detail=f"It reads from its {stream.source.format} source.",
-                hint="Push to a stream created without USING.",
-            )
+        check_pushed(stream)
         with self._stream_lock(stream.id):
-            fingerprint = _fingerprint(rows) if key is not None else None
+            fingerprint = fingerprint_of(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
-            self._pressure.look()
-            size = max(rows.nbytes, 1)
-            passage = self.door.enter(stream, size, rows.num_rows)
-            progress = self._current_progress(stream)
-            token, now, floors = self._floors.hold(
-                lambda now: {
-                    stream.id: heartbeat.current_heartbeat(
-                        progress, stream, _arrival(progress, now)
-                    )
-                }
-            )
-            try:
-                arrival = _arrival(progress, now)
-                judge = Admission(
-                    stream.schema,
-                    stream.timestamp_by,
-                    floors[stream.id],
-                    arrival,
-                    heartbeat.latest_allowed(stream, arrival, self._ahead),
-                )
+            return self._accept(stream, [rows], key, fingerprint)
+
+    def push_batch(
+        self, stream: StreamDef, batch: WriterBatch, open_parts: Callable[[], Sequence[pa.Table]]
+    ) -> tuple[IngestReceipt, int]:
+        """Accept a batch of a writer, all of its parts or none; a batch that came before is passed.
+
+        The rows of all parts are judged by the heartbeat before the batch.
+
+        Raises:
+            MillpondError: POND-407, DATA-504, POND-417, STORE-603.
+        """
+        check_pushed(stream)
+        with self._stream_lock(stream.id):
+            if before := self._inbox.find_batch(stream.id, batch):
+                return IngestReceipt(**before.receipt, duplicate=True), before.number
+            parts = open_parts() or [stream.schema.to_arrow().empty_table()]
+            return self._accept(stream, parts, batch.key, None)
+
+    def _accept(
+        self, stream: StreamDef, parts: Sequence[pa.Table], key: str | None, fingerprint: str | None
+    ) -> tuple[IngestReceipt, int]:
+        """Judge and keep the parts of a push; called with the stream's lock held."""
+        self._pressure.look()
+        sizes = [max(rows.nbytes, 1) for rows in parts]
+        passage = self.door.enter(stream, sum(sizes), sum(rows.num_rows for rows in parts))
+        before = self._current_progress(stream)
+        token, now, floors = self._floors.hold(
+            lambda now: {
+                stream.id: heartbeat.current_heartbeat(before, stream, _arrival(before, now))
+            }
+        )
+        tokens = [token, *(self._floors.hold(lambda _: floors)[0] for _ in parts[1:])]
+        arrival = _arrival(before, now)
+        judge = Admission(
+            stream.schema,
+            stream.timestamp_by,
+            floors[stream.id],
+            arrival,
+            heartbeat.latest_allowed(stream, arrival, self._ahead),
+        )
+        receipt: dict[str, Any] = {"accepted": 0, "rejected": 0, "rejects": [], "shed": 0}
+        high: int | None = None
+        after: list[StreamProgress] = []
+
+        def judge_each() -> Iterator[pa.Table]:
+            nonlocal high
+            for place, rows in enumerate(parts):
                 admitted = admit(rows, judge)
                 stamps = admitted.elements["__ts"].to_numpy()
-                high = int(stamps.max()) if len(stamps) else None
-                after = heartbeat.after_arrivals(progress, stream, high, arrival)
+                if len(stamps):
+                    high = int(stamps.max()) if high is None else max(high, int(stamps.max()))
                 if stream.sheds:
                     admitted = self._shed(stream, admitted, passage)
-                    kept = _waiting_bytes(admitted, size)
-                    self.door.leave(size - kept)
-                    size = kept
-                receipt = _receipt(admitted)
-                number = self._inbox.accept(
-                    stream.id,
-                    pack(admitted),
-                    after.high,
-                    after.heartbeat,
-                    arrival,
-                    key,
-                    fingerprint,
-                    receipt,
-                ).number
-                self._note_accepted(stream.id, number, token, after, size)
-            except BaseException:
+                    kept = _waiting_bytes(admitted, sizes[place])
+                    self.door.leave(sizes[place] - kept)
+                    sizes[place] = kept
+                add_to_receipt(receipt, admitted, sum(part.num_rows for part in parts[:place]))
+                yield pack(admitted)
+
+        def settle() -> list[PushProgress]:
+            # The heartbeat goes on with the last part: until then, rows before it may come.
+            last = heartbeat.after_arrivals(before, stream, high, arrival)
+            earlier = replace(last, heartbeat=before.heartbeat)
+            after.extend([*([earlier] * (len(parts) - 1)), last])
+            return [PushProgress(each.high, each.heartbeat) for each in after]
+
+        try:
+            # One push is judged before it stands in the line; of a batch, one part is in memory.
+            tables = list(judge_each()) if len(parts) == 1 else judge_each()
+            number = self._inbox.accept_parts(
+                stream.id, len(parts), tables, settle, arrival, key, fingerprint, receipt
+            ).number
+            for place, each in enumerate(after):
+                own = number - len(parts) + 1 + place
+                self._note_accepted(stream.id, own, tokens[place], each, sizes[place])
+        except BaseException:
+            for token in tokens:
                 self._floors.release(token)
-                self.door.leave(size)
-                raise
+            self.door.leave(sum(sizes))
+            raise
         return IngestReceipt(**receipt), number
 
     def _shed(self, stream: StreamDef, admitted: AdmittedRows, passage: Passage) -> AdmittedRows:
@@ -367,6 +387,24 @@ def _waiting_bytes(admitted: AdmittedRows, size: int) -> int:
     return min(size, max(sum(part.nbytes for part in parts if part is not None), 1))
 
 
+def check_pushed(stream: StreamDef) -> None:
+    """Raise POND-407 for a stream that does not take rows from clients."""
+    if stream.derived is not None:
+        raise MillpondError(
+            "POND-407",
+            f'stream "{stream.name}" does not take rows from clients',
+            detail="It is derived: its elements are the changes of its query.",
+            hint="Push to the streams its query reads.",
+        )
+    if stream.source is not None:
+        raise MillpondError(
+            "POND-407",
+            f'stream "{stream.name}" does not take rows from clients',
+            detail=f"It reads from its {stream.source.format} source.",
+            hint="Push to a stream created without USING.",
+        )
+
+
 def _arrival(progress: StreamProgress, now: int) -> int:
     return max(now, progress.arrived_at or now)
 
@@ -394,44 +432,3 @@ def check_heartbeat(stream: StreamDef, progress: StreamProgress, at: int) -> Non
             detail=f"It is at {format_instant(progress.heartbeat)} already.",
             hint="Give a later timestamp.",
         )
-
-
-def _fingerprint(rows: pa.Table) -> str:
-    """A digest of the rows with their columns' names and types, and dictionaries."""
-    rows = rows.replace_schema_metadata().combine_chunks()
-    sink = _HashingFile()
-    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), rows.schema) as writer:
-        writer.write_table(rows)
-    return sink.hexdigest()
-
-
-class _HashingFile(io.RawIOBase):
-    """A file that keeps only the digest of what is written to it."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self._hash.update(view)
-        return len(view)
-
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-
-def _receipt(admitted: AdmittedRows) -> dict[str, Any]:
-    """An `IngestReceipt`'s fields, as the inbox keeps them for a client that sends again."""
-    shown = admitted.reject_rows[:_SHOWN_REJECTS]
-    reasons = admitted.rejects["reason"].slice(0, len(shown)).to_pylist()
-    return {
-        "accepted": admitted.elements.num_rows,
-        "rejected": admitted.rejects.num_rows,
-        "shed": 0 if admitted.shed is None else int(pc.sum(admitted.shed["elements"]).as_py()),
-        "rejects": [
-            {"row": int(row), "reason": reason} for row, reason in zip(shown, reasons, strict=True)
-        ],
-    }

@@ -42,6 +42,14 @@ OWN = {
 KEYED = {"postgres": True, "kafka": False}
 
 
+#: Where sinks are created that clients may not create. `millpond run` would read the followed
+#: sources of the store to their end, after which their streams have ended.
+_ON_THE_MACHINE = (
+    "Such sinks are created by who runs the server, while it does not run: in Python, or by "
+    "millpond shell --store."
+)
+
+
 def default_options() -> dict[str, Any]:
     """The options of a sink that sets none."""
     found = {name: OPTIONS[name].default for name in list_options(Scope.SINK)}
@@ -90,7 +98,7 @@ def _check_kafka(options: Mapping[str, Any], policy: AccessPolicy | None, text: 
             "POND-414",
             "clients may not have this server write to Kafka",
             detail="Kafka's brokers name the hosts that are connected to.",
-            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
+            hint=_ON_THE_MACHINE,
             text=text,
         )
     for name in ("bootstrap", "topic"):
@@ -124,7 +132,7 @@ def _check_postgres(options: Mapping[str, Any], policy: AccessPolicy | None, tex
             "POND-414",
             "clients may not have this server write to PostgreSQL",
             detail="What logs in there is the operator's.",
-            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
+            hint=_ON_THE_MACHINE,
             text=text,
         )
     read_server(options, "the sink")
@@ -150,7 +158,7 @@ def _check_delta(options: Mapping[str, Any], policy: AccessPolicy | None, text: 
             "POND-414",
             "clients may not have this server write Delta tables",
             detail="A table is written with the rights of who runs the server.",
-            hint="Such sinks are created by who runs the server: in Python, or by millpond run.",
+            hint=_ON_THE_MACHINE,
             text=text,
         )
     if "path" not in options:

@@ -15,6 +15,7 @@ Invariants:
     INV-INBOX-1: rows whose push was acknowledged are in exactly one epoch, or pending.
     INV-INBOX-2: numbers of visible files only ever get greater, across restarts too.
     INV-INBOX-3: a push with the idempotency key of an acknowledged one changes nothing.
+    INV-INBOX-4: of the parts of a batch, all are acknowledged or none.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -38,6 +39,7 @@ from millpond.state.database.database import Database
 from millpond.state.fail_points import reach
 from millpond.state.inbox.push_file import PushedRows, hidden_path, visible_path, write_hidden
 from millpond.state.inbox.recover_inbox import recover_inbox
+from millpond.state.inbox.writer_batch import IS_LAST_BATCH, WriterBatch, last_batch
 
 #: How long an idempotency key is remembered, in microseconds.
 KEY_LIFETIME = 24 * 3_600 * 1_000_000
@@ -78,15 +80,24 @@ class InboxRow:
     bytes: int = 0
 
 
+class PushProgress(NamedTuple):
+    """How far a stream has come with a push: the greatest timestamp, and the heartbeat then."""
+
+    high: int | None
+    heartbeat: int
+
+
 @dataclass(eq=False)
 class _Push:
     """A push on its way; `is_over` once it is acknowledged or has failed."""
 
     number: int
-    columns: tuple[int, int, int | None, int, int]
-    key: str | None
-    fingerprint: str | None
-    receipt: dict[str, Any]
+    stream_id: int
+    arrived_at: int
+    key: str | None = None
+    fingerprint: str | None = None
+    receipt: dict[str, Any] = field(default_factory=dict)
+    progress: PushProgress | None = None
     file: arrow_file.FileMeta | None = None
     acknowledged: bool = False
     is_over: bool = False
@@ -148,27 +159,89 @@ class Inbox:
             MillpondError: DATA-503, the key was used for other rows; STORE-603, the push cannot be
                 written and was not accepted.
         """
-        columns = (stream_id, table.num_rows, high, heartbeat, arrived_at)
+        return self.accept_parts(
+            stream_id,
+            1,
+            [table],
+            lambda: [PushProgress(high, heartbeat)],
+            arrived_at,
+            idempotency_key,
+            fingerprint,
+            {} if receipt is None else receipt,
+        )
+
+    def accept_parts(
+        self,
+        stream_id: int,
+        count: int,
+        tables: Iterable[pa.Table],
+        settle: Callable[[], Sequence[PushProgress]],
+        arrived_at: int,
+        idempotency_key: str | None,
+        fingerprint: str | None,
+        receipt: dict[str, Any],
+    ) -> AcceptedPush:
+        """Make several pushes durable, all or none; when this returns, all are acknowledged.
+
+        Args:
+            stream_id: The stream the rows are for.
+            count: How many tables there are.
+            tables: The rows of each push. Each is written before the next is asked for.
+            settle: Gives how far the stream has come with each push, once all are written.
+            arrived_at: The clock.
+            idempotency_key, fingerprint: As for `accept`.
+            receipt: The receipt of all of them; read once all are written.
+
+        Returns:
+            The acknowledgement; its number is that of the last push.
+        """
         with self._serialize(stream_id, idempotency_key):
             if idempotency_key is not None:
                 before = self.receipt(stream_id, idempotency_key, fingerprint)
                 if before is not None:
                     return before
             with self._turn:
-                push = _Push(self._next, columns, idempotency_key, fingerprint, receipt or {})
-                self._next += 1
-                self._line.append(push)
+                numbers = range(self._next, self._next + count)
+                group = [_Push(number, stream_id, arrived_at) for number in numbers]
+                self._next += count
+                self._line += group
             try:
-                push.file = self._write(push, table)
+                files = [
+                    self._write(push, table) for push, table in zip(group, tables, strict=True)
+                ]
+                progress = settle()
             except BaseException:
                 with self._turn:
-                    self._line.remove(push)
-                    self._leave(push)
+                    for push in group:
+                        hidden_path(self._directory, push.number).unlink(missing_ok=True)
+                        self._line.remove(push)
+                        self._leave(push)
                 raise
-            self._commit_or_wait(push)
-        if push.failure is not None:
-            raise push.failure
-        return AcceptedPush(push.number, False, push.receipt)
+            last = group[-1]
+            with self._turn:  # together, so that one commit has them all
+                last.key, last.fingerprint, last.receipt = idempotency_key, fingerprint, receipt
+                for push, own, file in zip(group, progress, files, strict=True):
+                    push.progress, push.file = own, file
+            self._commit_or_wait(last)
+        if last.failure is not None:
+            raise last.failure
+        return AcceptedPush(last.number, False, last.receipt)
+
+    def find_batch(self, stream_id: int, batch: WriterBatch) -> AcceptedPush | None:
+        """Return the acknowledgement of a writer's batch; None if it is the writer's next.
+
+        Raises:
+            MillpondError: DATA-504, batches of the writer before this one are missing.
+        """
+        own = self.receipt(stream_id, batch.key, None)
+        if own is not None or batch.number is None:
+            return own
+        last = last_batch(self._database, stream_id, batch)
+        if last is None or last + 1 == batch.number:
+            return None
+        if last >= batch.number:  # its receipt was forgotten after a day
+            return AcceptedPush(0, True, {"accepted": 0, "rejected": 0, "rejects": []})
+        raise batch.gap_error(last)
 
     def receipt(self, stream_id: int, key: str, fingerprint: str | None) -> AcceptedPush | None:
         """Return the acknowledgement of the push with that key; None if there was no such push.
@@ -236,7 +309,8 @@ class Inbox:
             )
             connection.execute("DELETE FROM inbox WHERE collected = 1 AND idempotency_key IS NULL")
             connection.execute(
-                "DELETE FROM inbox WHERE collected = 1 AND accepted_at < ?",
+                "DELETE FROM inbox AS old WHERE collected = 1 AND accepted_at < ?"
+                f" AND NOT {IS_LAST_BATCH}",
                 (self._clock() - KEY_LIFETIME,),
             )
         return numbers
@@ -261,8 +335,7 @@ class Inbox:
 
     def _write(self, push: _Push, table: pa.Table) -> arrow_file.FileMeta:
         reach("inbox.before_file")
-        stream_id, _, _, _, arrived_at = push.columns
-        pushed = PushedRows(push.number, stream_id, arrived_at, table)
+        pushed = PushedRows(push.number, push.stream_id, push.arrived_at, table)
         file = write_hidden(self._directory, pushed)
         reach("inbox.after_file")
         return file
@@ -347,9 +420,14 @@ class Inbox:
 
 def _inbox_row(push: _Push, accepted_at: int) -> tuple[Any, ...]:
     assert push.file is not None
+    assert push.progress is not None
     return (
         push.number,
-        *push.columns,
+        push.stream_id,
+        push.file.rows,
+        push.progress.high,
+        push.progress.heartbeat,
+        push.arrived_at,
         push.key,
         push.fingerprint,
         json.dumps(push.receipt),

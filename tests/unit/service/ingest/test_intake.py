@@ -302,7 +302,7 @@ def test_a_push_that_cannot_be_written_is_not_accepted(
         raise MillpondError("STORE-603", "the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(s._components._store.inbox, "accept", full)
+        patch.setattr(s._components._store.inbox, "accept_parts", full)
         for push in (
             lambda: s.ingest("s", rows(10)),
             lambda: s.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:00:20'"),

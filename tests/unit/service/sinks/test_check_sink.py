@@ -7,6 +7,7 @@ import json
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.service.definitions.access_policy import AccessPolicy
 from millpond.service.sinks.check_sink import KEYED, OWN, default_options
 from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.sinks import SENDERS
@@ -76,3 +77,14 @@ def test_every_format_has_its_options() -> None:
     assert OWN.keys() == SENDERS.keys()
     assert KEYED.keys() <= SENDERS.keys()
     assert default_options()["port"] == 5432
+
+
+@pytest.mark.parametrize("format", sorted(set(SENDERS) - {"http"}))
+def test_a_client_is_told_who_creates_such_sinks(tmp_path, format: str) -> None:
+    """Not `millpond run`, which ends the store's streams that follow a source."""
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM s (k VARCHAR); CREATE QUERY q AS SELECT k FROM s")
+        with pytest.raises(MillpondError, match="POND-414") as refused:
+            list(pond.run(f"CREATE SINK out USING {format} () FROM QUERY q", AccessPolicy()))
+        assert "millpond shell --store" in str(refused.value)
+        assert "millpond run" not in str(refused.value)

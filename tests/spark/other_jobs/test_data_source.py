@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
+from served import serve
 
-from millpond.api.app import create_app
 from millpond.errors import MillpondError
 from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
@@ -38,16 +35,8 @@ def pond(tmp_path: Path) -> Iterator[Pond]:
 
 @pytest.fixture
 def url(pond: Pond) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(create_app(pond), port=0, log_level="error"))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with serve(pond) as url:
+        yield url
 
 
 def push(pond: Pond, seconds: range) -> None:

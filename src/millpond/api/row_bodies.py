@@ -1,0 +1,57 @@
+"""Bodies with rows: what they may be, and how they are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from millpond.api.contract import media_type
+from millpond.api.document import BYTES, TEXT
+from millpond.api.limits import gunzip
+from millpond.errors import MillpondError
+from millpond.service.ingest.given_rows import RowFormat
+
+#: The media types rows may come in.
+FORMATS: dict[str, RowFormat] = {
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "text/csv": "csv",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+
+
+def describe_rows(*headers: str) -> dict[str, Any]:
+    """Describe a body with rows, and headers besides, for the OpenAPI document."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                media: {"schema": BYTES if form == "arrow" else TEXT}
+                for media, form in FORMATS.items()
+            },
+        },
+        "parameters": [
+            *({"name": name, "in": "header", "schema": TEXT} for name in headers),
+            {"name": "Content-Encoding", "in": "header", "schema": {"enum": ["identity", "gzip"]}},
+        ],
+    }
+
+
+async def read_rows(request: Request, max_body: int) -> tuple[bytes, RowFormat]:
+    """Read a body with rows, unpacked to at most `max_body` bytes, and say what format it is in.
+
+    Raises:
+        MillpondError: SERVE-707, it is larger; SERVE-708, its encoding is none.
+    """
+    format = FORMATS[media_type(request)]
+    data = await request.body()
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding == "gzip":
+        data = await run_in_threadpool(gunzip, data, max_body)
+    elif encoding != "identity":
+        hint = "Send it as it is or with gzip."
+        raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)
+    return data, format

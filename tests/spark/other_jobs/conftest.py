@@ -1,0 +1,8 @@
+"""What tests of other Spark jobs share: ponds that are served."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,148 @@
+"""kill -9 of a Spark job that writes into a stream, and of the server: every row is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.faults.local_server import command_of_server
+from tests.waiting import wait_until
+
+from millpond.api.client import connect
+from millpond.errors import MillpondError
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
+#: Rows of a file; a file is a batch.
+ROWS = 20
+
+JOB = """
+import sys
+from pyspark.sql import SparkSession
+
+url, files, checkpoint, parts = sys.argv[1:]
+session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+session = session.config("spark.sql.shuffle.partitions", parts).getOrCreate()
+frame = session.readStream.schema("id long, v int").option("maxFilesPerTrigger", "1").json(files)
+writer = frame.repartition(int(parts)).writeStream.format("millpond").option("url", url)
+query = writer.option("checkpointLocation", checkpoint).start("s")
+print("writing", flush=True)
+query.awaitTermination()
+"""
+
+
+class Process:
+    """A process that is killed and started again."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.running: subprocess.Popen[bytes] | None = None
+
+    def start(self, *command: str) -> None:
+        environment = os.environ | {"PYSPARK_PYTHON": sys.executable}
+        with self.log.open("ab") as log:
+            self.running = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, process_group=0
+            )
+
+    def kill(self) -> None:
+        if self.running is not None:
+            os.killpg(self.running.pid, signal.SIGKILL)
+            self.running.wait()
+            self.running = None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.timeout(7200)
+def test_every_row_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
+    chance = random.Random(17)
+    port, files = free_port(), tmp_path / "files"
+    url = f"http://127.0.0.1:{port}"
+    files.mkdir()
+    server, job = Process(tmp_path / "server.log"), Process(tmp_path / "job.log")
+    count = 0
+
+    def add_file() -> None:
+        nonlocal count
+        hidden = files / ".next"
+        rows = range(count * ROWS, (count + 1) * ROWS)
+        hidden.write_text("\n".join(json.dumps({"id": n, "v": n % 7}) for n in rows))
+        hidden.rename(files / f"{count:06}.json")
+        count += 1
+
+    def start_server() -> None:
+        server.start(*command_of_server(tmp_path / "store", port))
+
+    def start_job() -> None:
+        parts = str(chance.choice([1, 2, 3]))
+        job.start(sys.executable, "-c", JOB, url, str(files), str(tmp_path / "checkpoint"), parts)
+
+    def read() -> list[int] | None:
+        try:
+            with connect(url) as pond:
+                pond.catch_up(60)
+                return sorted(value for (value,) in pond.ask("SELECT id FROM s").rows())
+        except MillpondError as error:
+            if error.code not in ("SERVE-705", "POND-405", "POND-410"):
+                raise
+            return None
+
+    def is_up() -> bool:
+        return read() is not None
+
+    try:
+        start_server()
+        wait_until(lambda: _declare(url), 300, "the server did not start")
+        start_job()
+        seen = 0
+        for _ in range(KILLS):
+            for _ in range(3):
+                add_file()
+            # Somewhere in the next batches; every other time behind some progress.
+            if chance.random() < 0.5:
+                wait_until(
+                    lambda seen=seen: len(read() or []) > seen, 300, f"no batch: see {job.log}"
+                )
+            time.sleep(chance.random() * 3)
+            for victim in chance.choice([[server], [job], [server, job]]):
+                victim.kill()
+            if server.running is None:
+                start_server()
+                wait_until(is_up, 300, "the server did not start again")
+            if job.running is None or job.running.poll() is not None:
+                job.kill()
+                start_job()
+            found = read() or []
+            assert len(found) == len(set(found))
+            assert len(found) >= seen
+            seen = len(found)
+        everything = list(range(count * ROWS))
+        wait_until(lambda: read() == everything, 600, f"rows are missing: see {job.log}")
+    finally:
+        job.kill()
+        server.kill()
+
+
+def _declare(url: str) -> bool:
+    try:
+        with connect(url) as pond:
+            pond.execute("CREATE STREAM IF NOT EXISTS s (id BIGINT, v INTEGER)")
+    except MillpondError as error:
+        if error.code != "SERVE-705":
+            raise
+        return False
+    return True
