@@ -123,6 +123,21 @@ def test_damage_before_the_end_is_refused_and_nothing_is_changed(path):
     assert read_file(file, first).behind == 1
 
 
+def test_a_refused_store_keeps_its_write_ahead_log(path, tmp_path):
+    with closing(Database(path)) as database:
+        note(database, 1, 2, 3)
+        killed = tmp_path / "killed"
+        shutil.copytree(path.parent, killed, ignore=shutil.ignore_patterns("killed"))
+    (_, file), *_ = list_files(killed / "journal")
+    file.write_bytes(file.read_bytes()[:-1])
+    kept = [file, killed / "pond.db", killed / "pond.db-wal"]
+    before = [f.read_bytes() for f in kept]
+    assert before[-1]
+    with pytest.raises(MillpondError, match="Opening the store would lose"):
+        Database(killed / "pond.db")
+    assert [f.read_bytes() if f.exists() else None for f in kept] == before
+
+
 def test_a_transaction_that_cannot_be_noted_is_taken_back(path, monkeypatch):
     with closing(Database(path)) as database:
         note(database, 1)

@@ -285,17 +285,24 @@ def database_number(path: Path) -> int | None:
     if not path.exists() or not path.stat().st_size:
         return None
     try:
-        with closing(sqlite3.connect(path)) as database:
+        with closing(_open_to_read(path)) as database:
             found = read_fold(database)
     except sqlite3.Error:
         return None
     return None if found is None else found[1]
 
 
+def _open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database that nobody writes, and leave it and its write-ahead log as they are."""
+    log = path.with_name(path.name + "-wal")
+    how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
+    return sqlite3.connect(f"{path.resolve().as_uri()}?{how}", uri=True)
+
+
 def _is_older(path: Path) -> bool:
     """Whether a database is of format 1, which had no journal."""
     try:
-        with closing(sqlite3.connect(path)) as database:
+        with closing(_open_to_read(path)) as database:
             version: int = database.execute("PRAGMA user_version").fetchone()[0]
     except sqlite3.Error:
         return False
