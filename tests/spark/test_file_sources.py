@@ -250,9 +250,14 @@ def test_a_header_in_another_encoding(bounded, tmp_path):
 
 def test_what_is_not_utf_8_behind_a_header_is_its_row_s_trouble_alone(bounded, tmp_path):
     text = f"ts,origin,delay\n{at(1)},JFK,1.5\n{at(2)},Orlý,2.5\n"
-    (tmp_path / "in.csv").write_bytes(text.encode("latin-1"))
-    create(bounded, tmp_path / "in.csv", header="true")
-    assert [delay for _, _, delay in rows(bounded)] == [1.5, 2.5]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_bytes(text.encode("latin-1"))
+    (tmp_path / "in" / "b.csv").write_text(f"ts,origin,delay\n{at(3)},\ufffd,3.5\n")
+    create(bounded, tmp_path / "in", header="true")
+    assert rows(bounded) == [(at(1), "JFK", 1.5), (at(3), "\ufffd", 3.5)]
+    (reject,) = rejects(bounded)
+    assert reject[0] == 'column "origin": its bytes are not UTF-8'
+    assert "Orl\ufffd" in reject[1]
 
 
 def test_an_option_spark_cannot_take_is_refused_when_the_stream_is_created(bounded, tmp_path):
@@ -340,7 +345,7 @@ def test_a_file_that_is_no_text_is_rejected_line_by_line(bounded, tmp_path):
     (tmp_path / "in.json").write_bytes(good + b"\n\x80\x81PAR1\xff\n")
     create(bounded, tmp_path / "in.json", using="json")
     assert len(rows(bounded)) == 1
-    malformed = "malformed row: it does not fit the declared columns"
+    malformed = "malformed row: its bytes are not UTF-8"
     assert rejects(bounded) == [(malformed, "\ufffd\ufffdPAR1\ufffd")]
 
 

@@ -73,7 +73,9 @@ def conform(rows: pa.Table, schema: Schema, reasons: FirstReasons) -> pa.Table:
         columns[field.name] = _text(column, field, reasons)
     if CORRUPT in rows.column_names:
         # Spark passes the bytes of a line on as they are, also of a file that is no text at all.
-        columns[CORRUPT], _ = _utf8(rows[CORRUPT])
+        columns[CORRUPT], bad = _utf8(rows[CORRUPT])
+        if bad is not None:
+            reasons.mark(bad, lambda _: "malformed row: its bytes are not UTF-8")
     return pa.table(columns)
 
 

@@ -73,7 +73,7 @@ def _longest(file: Path, separator: bytes | None, most: int) -> int:
     """The length of the longest line, or of the first one that is too long."""
     longest = run = 0
     tail = b""
-    for piece in _pieces(file):
+    for piece in read_pieces(file):
         text = tail + piece
         first, last = _ends(text, separator)
         if first < 0:
@@ -98,7 +98,8 @@ def _ends(text: bytes, separator: bytes | None) -> tuple[int, int]:
     return min(found, default=-1), max(text.rfind(b"\n"), text.rfind(b"\r"))
 
 
-def _pieces(file: Path) -> Iterator[bytes]:
+def read_pieces(file: Path) -> Iterator[bytes]:
+    """Read a local file in pieces, unpacked as its ending says."""
     if file.suffix == ".deflate":
         unpacker = zlib.decompressobj()
         with file.open("rb") as packed:

@@ -31,6 +31,7 @@ from millpond.runtime.spark.json_keys import keys_of
 from millpond.runtime.spark.kafka_source import check_topics
 from millpond.runtime.spark.long_lines import MOST_LINE, check_lines
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
+from millpond.runtime.spark.utf8_files import is_utf8, mark_replaced
 from millpond.state.outside_files import check_ordinary, check_within
 
 FILE_FORMATS = ("csv", "json", "parquet", "orc", "text")
@@ -185,8 +186,17 @@ def files_frame(
 
     def read(columns: Sequence[str], group: Sequence[str]) -> DataFrame:
         schema, given = _as_text(columns, options)
-        frame = spark.read.format(source.format).schema(schema).options(**given)
-        return _with_origin(frame.load([literal_glob(path) for path in group]), declared)
+        reader = spark.read.format(source.format).schema(schema).options(**given)
+
+        def load(some: Sequence[str]) -> DataFrame:
+            return _with_origin(reader.load([literal_glob(path) for path in some]), declared)
+
+        bad = {p for p in group if source.format == "csv" and not is_utf8(p, options)}
+        good = [path for path in group if path not in bad]
+        if not bad:
+            return load(good)
+        marked = mark_replaced(load(sorted(bad)), declared)
+        return marked.unionByName(load(good)) if good else marked
 
     if source.format == "json":
         return read_by_header(spark, definition, paths, read, keys_of)
