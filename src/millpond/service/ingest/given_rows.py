@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from millpond.engine.admission.given_rows import CORRUPT
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import column_of
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
@@ -25,10 +25,10 @@ def from_rows(rows: Any) -> pa.Table:
         MillpondError: DATA-501 for anything else.
     """
     if isinstance(rows, pa.Table):
-        return rows
+        return free_own_names(rows)
     if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__arrow_c_array__"):
         try:
-            return pa.table(rows)
+            return free_own_names(pa.table(rows))
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise unreadable_rows_error("a table", str(error)) from error
     given = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, str | dict) else None
@@ -56,6 +56,20 @@ def from_rows(rows: Any) -> pa.Table:
     if not columns:  # a table without a column has no rows either
         columns[""] = pa.nulls(len(given))
     return pa.table(columns)
+
+
+def free_own_names(table: pa.Table) -> pa.Table:
+    """Give columns of a client's that are called as a reader's own another name: nobody reads them.
+
+    Rows that a program gave as dictionaries come with the reader's column of what is no row.
+    """
+    names = [
+        f" {name}" if name == REFUSED or (name == CORRUPT and type_ != pa.string()) else name
+        for name, type_ in zip(table.column_names, table.schema.types, strict=True)
+    ]
+    if names.count(CORRUPT) > 1:
+        names = [f" {name}" if name == CORRUPT else name for name in names]
+    return table if names == table.column_names else table.rename_columns(names)
 
 
 def unknown_format_error(format: str) -> MillpondError:

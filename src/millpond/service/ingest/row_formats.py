@@ -9,12 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from millpond.engine.admission.given_rows import CORRUPT
+from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import read_json_rows
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.service.ingest.arrow_streams import read_arrow
-from millpond.service.ingest.given_rows import unknown_format_error, unreadable_rows_error
+from millpond.service.ingest.given_rows import (
+    free_own_names,
+    unknown_format_error,
+    unreadable_rows_error,
+)
 
 #: The most rows, and values, of a push that is sent as text or as an Arrow stream.
 MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
@@ -47,7 +51,7 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
             except (pa.ArrowException, OSError, ValueError) as error:
                 raise unreadable_rows_error("an Arrow IPC stream", str(error)) from error
             _check_count(table.num_rows, len(schema.fields))
-            return table
+            return free_own_names(table)
     raise unknown_format_error(format)
 
 
@@ -94,9 +98,12 @@ def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
 
 def _read_csv(data: bytes, schema: Schema) -> pa.Table:
     bad: dict[int, str] = {}
+    reasons: list[str] = []
 
     def invalid(row: pyarrow.csv.InvalidRow) -> str:
         bad[row.number - 2] = row.text  # counted from 1, and the header is the first
+        found, wanted = row.actual_columns, row.expected_columns
+        reasons.append(f"malformed row: fields in the header: {wanted}, in the row: {found}")
         return "skip"
 
     try:
@@ -119,11 +126,14 @@ def _read_csv(data: bytes, schema: Schema) -> pa.Table:
                 quoted_strings_can_be_null=False,
             ),
         )
-        table = table.rename_columns([name.strip() for name in header])
+        own = (CORRUPT, REFUSED)
+        names = [name.strip() for name in header]
+        table = table.rename_columns([f" {name}" if name in own else name for name in names])
         if not bad:
             return table
         # Each where it stood, for a receipt speaks of rows by their place.
-        corrupt = pa.table({CORRUPT: pa.array(bad.values(), pa.string())})
+        texts = pa.array(bad.values(), pa.string())
+        corrupt = pa.table({CORRUPT: texts, REFUSED: pa.array(reasons, pa.string())})
         together = pa.concat_tables([table, corrupt], promote_options="default")
         order = np.empty(together.num_rows, dtype=np.int64)
         places = np.array(list(bad), dtype=np.int64)

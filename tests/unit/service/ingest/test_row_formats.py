@@ -8,10 +8,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
 from millpond.engine.admission.text_values import MOST_MEMBERS
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
+from millpond.service.ingest.given_rows import from_rows
 from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_text
 
 SCHEMA = Schema((Field("a", "INTEGER"), Field("s", "VARCHAR")))
@@ -63,6 +65,12 @@ def test_csv_is_text_by_its_header_and_bad_lines_stay_in_place() -> None:
     assert table["s"].to_pylist() == ["007", None, None, None]
     assert table["a"].to_pylist() == ["1", None, "2", None]
     assert table[CORRUPT].to_pylist() == [None, "x", None, "1,2,3"]
+    assert table[REFUSED].to_pylist() == [
+        None,
+        "malformed row: fields in the header: 2, in the row: 1",
+        None,
+        "malformed row: fields in the header: 2, in the row: 3",
+    ]
 
 
 @pytest.mark.parametrize("data", [b"1,x", b"1,x\n2,y\n", b" 1 , x \n", b"\xef\xbb\xbf1,x\n"])
@@ -78,6 +86,23 @@ def test_bad_lines_stay_in_place_in_a_large_file() -> None:
     table = from_text(b"a,s\n" + b"\n".join(lines), "csv", SCHEMA)
     assert [i for i, a in enumerate(table["a"].to_pylist()) if a is None] == [7, 40_007, 80_007]
     assert table["a"][99_999].as_py() == "99999"
+
+
+@pytest.mark.parametrize("name", [CORRUPT, REFUSED])
+@pytest.mark.parametrize("value", [5, b"\xff", ["x"], {"a": 1}], ids=lambda v: type(v).__name__)
+def test_a_reader_s_own_columns_are_none_of_a_client_s(name: str, value: object) -> None:
+    given = pa.table({"a": [1], name: [value]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, given.schema) as writer:
+        writer.write_table(given)
+    judge = Admission(SCHEMA, None, 0, 0)
+    for table in (from_rows(given), from_text(sink.getvalue().to_pybytes(), "arrow", SCHEMA)):
+        assert admit(table, judge).elements.num_rows == 1
+
+
+def test_the_header_of_csv_may_have_a_reader_s_names() -> None:
+    table = from_text(f"a,{CORRUPT},{REFUSED}\n1,x,y\n".encode(), "csv", SCHEMA)
+    assert not {CORRUPT, REFUSED} & set(table.column_names)
 
 
 def test_an_arrow_stream_that_lies_is_refused() -> None:
