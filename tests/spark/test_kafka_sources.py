@@ -118,7 +118,7 @@ def test_rejects_name_topic_partition_and_offset(pond, topic):
     place = f'(topic "{topic.name}", partition 0, offset '
     assert [reason for reason, _ in rejects(pond)] == [
         f"column \"celsius\": 'warm' is not a DOUBLE {place}1)",
-        f"malformed row: it does not fit the declared columns {place}2)",
+        f"malformed row: it cannot be read as a JSON object {place}2)",
         f"the record's bytes are not UTF-8 {place}3)",
     ]
     assert rejects(pond)[1][1] == "{no"

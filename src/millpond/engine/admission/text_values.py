@@ -21,6 +21,8 @@ from millpond.model.unicode_text import find_lone_surrogate
 
 #: The most members a row may have, those of the objects in it too; each takes microseconds.
 MOST_MEMBERS = 100_000
+_NO_OBJECT = "malformed row: it cannot be read as a JSON object"
+_HALF = "malformed row: a text of it has half a surrogate pair"
 #: Python types whose values of one column keep their type; of all others the text is taken.
 _TYPED = (bool, int, float, str, datetime, date)
 
@@ -29,7 +31,7 @@ def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
     """Read a JSON object a text, of the schema's columns, found in any case.
 
     What is no object is kept unchanged, in the column `CORRUPT`. None gives a row of NULLs. A row
-    of more than `MOST_MEMBERS` is not read; the column `REFUSED` says so.
+    of more than `MOST_MEMBERS` is not read. The column `REFUSED` says why a row is none.
     """
     names = {f.name.lower(): f.name for f in schema.fields}
     # A float has fewer digits than a DECIMAL may have.
@@ -57,6 +59,9 @@ def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
             or find_lone_surrogate(json.dumps(row, ensure_ascii=False, default=to_json_value))
             is None
         )
+        if not good and line is not None and len(line) <= MOST_ROW_BYTES:
+            why = _HALF if isinstance(row, dict) else _NO_OBJECT
+            refused.setdefault(len(corrupt), why)
         given = {k.lower(): v for k, v in row.items()} if good else {}
         for lower, name in names.items():
             value = given.get(lower)

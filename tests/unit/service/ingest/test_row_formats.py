@@ -38,6 +38,10 @@ def test_a_line_that_is_no_row_is_kept_as_it_is(line: str) -> None:
     assert table["a"].to_pylist() == ["1", None, "2"]
     assert table["s"].to_pylist() == [None, None, '{"x": [1]}']
     assert table[CORRUPT].to_pylist() == [None, line, None]
+    found = "a text of it has half" if "\\u" in line else "it cannot be read as a JSON object"
+    before, why, behind = table[REFUSED].to_pylist()
+    assert before is behind is None
+    assert why.startswith(f"malformed row: {found}")
 
 
 def test_a_decimal_keeps_its_digits() -> None:
