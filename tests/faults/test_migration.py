@@ -58,7 +58,10 @@ def pond(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> Iterator[Pond]
         opened.wait_until_matched(stored.PATIENCE)
         yield opened
     records = caplog.get_records("setup") + caplog.records
-    assert not [record.message for record in records if record.levelno >= logging.WARNING]
+    said = [record.message for record in records if record.levelno >= logging.WARNING]
+    # The fixture is older than the file that names the DuckDB.
+    assert not [one for one in said if "last opened with an unknown DuckDB" not in one]
+    assert len(said) <= 1
 
 
 def tables(database: Path) -> dict[str, int]:

@@ -191,7 +191,7 @@ def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=sorted(origins),
-        allow_methods=("GET", "POST", "PATCH", "DELETE"),
+        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
         allow_headers=_SENT,
         expose_headers=_READ,
         allow_private_network=True,

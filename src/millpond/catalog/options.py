@@ -460,6 +460,13 @@ _EVERY = (
         unless_given="one of its own",
     ),
     Option(
+        "spark_conf",
+        (Scope.OPEN,),
+        anything("a dictionary"),
+        "settings of the Spark session that is started, beside Millpond's or in their place",
+        unless_given="Millpond's",
+    ),
+    Option(
         "bounded",
         (Scope.OPEN,),
         TRUTH,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import serve
+from pond_server import serve
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark import data_source

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from served import serve
+from pond_server import serve
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark import data_writer

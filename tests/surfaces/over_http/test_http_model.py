@@ -147,6 +147,28 @@ class Surface(RuleBasedStateMachine):
                 self.keys[name, key] = (numbers, form, minute)
             self.minute += 1
 
+    @rule(name=names, numbers=rows, removed=st.booleans())
+    def push_in_parts(self, name: str, numbers: tuple[int, ...], removed: bool) -> None:
+        part, known = "/v1/streams/{stream}/parts/{part}", name in self.streams
+        at = HOUR.format(self.minute % 60)
+        body = "".join(json.dumps({"ts": at, "v": n}) + "\n" for n in numbers)
+        headers = {"Content-Type": "application/x-ndjson"}
+        status = 200 if known else 404
+        staged = self.call("PUT", part, status, name, content=body, headers=headers)
+        if known:
+            assert shapes.StagedRows.model_validate(staged.json()).rows == len(numbers)
+        if removed:
+            self.call("DELETE", part, 204 if known else 404, name)
+            status = 409 if known else 404
+        batch = {"writer": f"writer {self.minute}", "parts": [name]}
+        answer = self.call("POST", "/v1/streams/{stream}/batches", status, name, json=batch)
+        if status == 200:
+            assert shapes.Receipt.model_validate(answer.json()).accepted == len(numbers)
+            self.streams[name] += numbers
+            self.minute += 1
+        if not removed:  # there is no such part any more, which is no error
+            self.call("DELETE", part, 204 if known else 404, name)
+
     @rule(name=names)
     def push_what_is_no_csv(self, name: str) -> None:
         headers = {"Content-Type": "text/csv"}

@@ -116,6 +116,7 @@ class Machine:
     def _begin(self) -> None:
         """Start the session, or take the given one."""
         began = time.monotonic()
+        self._gateway = SparkContext._gateway
         if self._start is not None:
             log.info("starting Spark")
         try:
@@ -206,7 +207,8 @@ class Machine:
             self._thread.join(timeout=10)
         self._decided.set()  # for whoever still waits
         if self._session is None:
-            _forget(SparkContext._gateway)
+            if SparkContext._gateway is not self._gateway:  # what it was before the start
+                _forget(SparkContext._gateway)
         elif self._has_ended():
             _forget(self._gateway)
         elif self._start is not None:

@@ -127,6 +127,8 @@ def test_who_uses_a_spark_that_starts_behind_waits_for_it(world: World) -> None:
 
 
 def test_a_spark_that_cannot_be_started_behind_is_given_up(world: World) -> None:
+    another = SimpleNamespace(shutdown=lambda: pytest.fail("it is not this machine's"), proc=None)
+    world.monkeypatch.setattr(SparkContext, "_gateway", another)
     world.refused = 1
     machine = Machine(world.start, on_end=world.ends.append)
     machine.start(behind=True)
@@ -137,6 +139,7 @@ def test_a_spark_that_cannot_be_started_behind_is_given_up(world: World) -> None
     with pytest.raises(MillpondError, match="could not be started"), machine.using():
         pass
     machine.stop()
+    assert SparkContext._gateway is another
 
 
 def test_a_request_does_not_wait_longer_than_it_may(world: World) -> None:

@@ -14,7 +14,7 @@ from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.patterns import Pattern
 from millpond.model.schema import Schema
-from millpond.model.time import BEGINNING
+from millpond.model.time import BEGINNING, LAST
 from millpond.model.windows import Range
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.retry import Retries
@@ -83,6 +83,9 @@ class Pond:
 
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
         return self.corrected
+
+    def find_switch(self, version: Version, derivation: Derivation) -> tuple[None, int]:
+        return None, LAST
 
     def read_rows(self, version: Version, relation: RelationDef) -> Any:
         return SimpleNamespace(changes_within=lambda after, upto: self.told_within)
