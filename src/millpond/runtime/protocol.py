@@ -102,6 +102,14 @@ class Runtime(Protocol):
         """Start the runtime; called once, before anything else."""
         ...
 
+    def wait_until_started(self) -> None:
+        """Return when it is decided whether the runtime runs, which may start behind.
+
+        Raises:
+            MillpondError: POND-405, the request this thread works for is to end.
+        """
+        ...
+
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         """Raise DATA-502 or CQL-214 if the source clearly cannot be read."""
         ...

@@ -56,6 +56,9 @@ class LocalRuntime:
         self._pipeline = pipeline
         self._store = store
 
+    def wait_until_started(self) -> None:
+        pass
+
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         source = definition.source
         assert source is not None

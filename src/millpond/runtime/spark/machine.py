@@ -175,14 +175,18 @@ class Machine:
         if self._has_ended():
             raise self._explain_end(self._process)
 
+    def wait_until_started(self) -> None:
+        """Wait until it is decided whether Spark runs, as long as the request's time lasts."""
+        while not self._decided.wait(_LOOK_SECONDS):
+            check_work()
+
     @contextmanager
     def using(self) -> Iterator[None]:
         """Let calls of Spark in the block fail with POND-415 if the JVM ended meanwhile.
 
         A Spark that is being started behind is waited for.
         """
-        while not self._decided.wait(_LOOK_SECONDS):
-            check_work()
+        self.wait_until_started()
         self.check()
         process = self._process
         try:

@@ -169,12 +169,16 @@ class SparkRuntime:
     def spark(self) -> SparkSession:
         return self._machine.session
 
+    def wait_until_started(self) -> None:
+        self._machine.wait_until_started()
+        if self._machine.trouble is None:
+            self._is_warm.wait(_WARM_SECONDS)
+
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         sources.check_source(definition)
         try:
             with self._machine.using():
                 spark = self.spark
-                self._is_warm.wait(_WARM_SECONDS)
                 _within_seconds(_PROBE_SECONDS, lambda: sources.look_first(spark, definition))
         except TimeoutError as error:
             raise MillpondError(

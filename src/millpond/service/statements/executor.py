@@ -189,6 +189,7 @@ class Executor:
 
     def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
         components = self._components
+        self._await_runtime(statement)
         with components.definitions:
             definition = stream_definition(
                 statement, components.log.next_id(), components.log.version
@@ -210,6 +211,7 @@ class Executor:
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components
+        self._await_runtime(statement)
         with components.definitions:
             definition = relation_definition(
                 statement, components.log.next_id(), components.log.version
@@ -228,6 +230,13 @@ class Executor:
                 rows = components.sources.create_relation(definition)
         loaded = f", {count_text(rows, 'row')} read" if definition.source else ""
         return report("create relation", definition.name, f"created{loaded}")
+
+    def _await_runtime(
+        self, statement: statements.CreateStream | statements.CreateRelation
+    ) -> None:
+        """Wait for what a source is looked at with while others can still define things."""
+        if statement.source is not None:
+            self._components.runtime.wait_until_started()
 
     def _confine(self, definition: _D) -> _D:
         """Check the source of a client's definition against the policy."""

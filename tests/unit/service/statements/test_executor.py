@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from millpond.errors import MillpondError
@@ -150,3 +152,38 @@ def test_a_followed_query_over_a_stream_that_may_fall_silent_is_noted(pond: Pond
     for stream in "iu":
         made = f"CREATE QUERY of_{stream} WITH (follow = true) AS SELECT v FROM {stream}"
         assert run(pond, made).message == f"query of_{stream}: registered"
+
+
+@pytest.mark.parametrize("kind", ["STREAM", "RELATION"])
+def test_while_a_source_waits_for_the_runtime_others_define_things(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    waits, may_start = threading.Event(), threading.Event()
+
+    def wait_until_started() -> None:
+        waits.set()
+        assert may_start.wait(60)
+
+    failed: list[MillpondError] = []
+
+    def create() -> None:
+        try:
+            pond.execute(f"CREATE {kind} f (v INTEGER) USING csv OPTIONS (path '/nowhere/at/all')")
+        except MillpondError as error:
+            failed.append(error)
+
+    monkeypatch.setattr(pond._components.runtime, "wait_until_started", wait_until_started)
+    creator = threading.Thread(target=create)
+    creator.start()
+    assert waits.wait(60)
+    other = threading.Thread(
+        target=lambda: pond.execute("CREATE STREAM t (v INTEGER); CREATE QUERY q AS FROM t")
+    )
+    other.start()
+    other.join(30)
+    alone = not other.is_alive()
+    may_start.set()
+    creator.join(60)
+    other.join(60)
+    assert alone
+    assert [error.code for error in failed] == ["DATA-502"]
