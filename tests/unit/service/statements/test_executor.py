@@ -177,7 +177,7 @@ def test_while_a_source_waits_for_the_runtime_others_define_things(
     creator.start()
     assert waits.wait(60)
     other = threading.Thread(
-        target=lambda: pond.execute("CREATE STREAM t (v INTEGER); CREATE QUERY q AS FROM t")
+        target=lambda: pond.execute("CREATE STREAM t (v INTEGER); CREATE QUERY q AS SELECT v FROM t")
     )
     other.start()
     other.join(30)
