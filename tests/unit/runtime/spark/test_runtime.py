@@ -59,12 +59,17 @@ def test_a_look_that_fails(
         runtime.check_source(relation)
 
 
-def test_a_runtime_has_started_when_the_jvm_has_warmed_up(runtime: SparkRuntime) -> None:
-    """What a JVM takes to begin at all is no time of the look's at a source."""
+def test_a_look_begins_when_the_jvm_has_warmed_up(
+    runtime: SparkRuntime, relation: RelationDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a JVM takes to begin at all is no time of the look's."""
     warm = runtime._is_warm
     warm.clear()
+    monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 10.0)
+    found: list[bool] = []
+    monkeypatch.setattr(runtimes.sources, "look_first", lambda *_: found.append(warm.is_set()))
     waker = threading.Timer(0.2, warm.set)
     waker.start()
-    runtime.wait_until_started()
-    assert warm.is_set()
+    runtime.check_source(relation)
     waker.join()
+    assert found == [True]
