@@ -409,7 +409,7 @@ class Components:
         self.runtime.wake_inbox()
         with self.definitions:
             done = self.clock_resets.reset(stream, to)
-        self.events.definitions_changed()
+        self.events.clock_reset(stream, done.rejected)
         return done
 
     def describe_set_aside(self) -> dict[str, int]:

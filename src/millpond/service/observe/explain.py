@@ -233,7 +233,6 @@ class Explainer:
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():
-            clock = version.clock(stream.id)
             held = version.segments(stream.id)
             users = {
                 query.id: query
@@ -241,9 +240,9 @@ class Explainer:
                 if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id))
             }
             lines.append(f"stream {stream.name}")
+            elements = count_text(version.count_accepted(stream), "element")
             lines.append(
-                f"  {count_text(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
-                f"{count_text(len(held), 'segment')}"
+                f"  {elements}, {self._rate(stream.id)}, {count_text(len(held), 'segment')}"
             )
             slots = version.slot_count(stream.id)
             queries = count_text(len(users), "query", "queries")
