@@ -42,7 +42,7 @@ from millpond.service.queries.prepared import (
 )
 from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_stems import QueryStems
-from millpond.service.queries.reductions import with_static_reduction
+from millpond.service.queries.reductions import ModelPrecision, with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.queries.shared_changes import (
@@ -105,6 +105,8 @@ class Registrar:
         self._prepared_queries = PreparedQueries()
         self._events = events
         self._followers = followers
+        #: Makes models that predict how exact reduced queries are; none until streams are observed.
+        self.model_precision: ModelPrecision = lambda version, bound: None
 
     # -- standing queries ----------------------------------------------------------------------
 
@@ -155,7 +157,7 @@ class Registrar:
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
-        options = with_static_reduction(version, lambda: bound, options)
+        options = with_static_reduction(version, lambda: bound, options, self.model_precision)
         if not request.name:
             id, name = added.assign_id(version)
         else:
@@ -306,7 +308,7 @@ class Registrar:
             options = check_options(request.options or {}, request.statement)
             bound = self.bind(request.text)
             self._check_strategy(bound, options)
-            options = with_static_reduction(version, lambda: bound, options)
+            options = with_static_reduction(version, lambda: bound, options, self.model_precision)
             is_followed = version.change_log(current.id) is not None
             if is_followed and request.text == current.text:
                 return self.alter(current, options, request.statement)
@@ -362,7 +364,10 @@ class Registrar:
         if not followed and {"tolerate", "weight"} & checked.keys():
             # What changes are made of does not change any more once they are made.
             options = with_static_reduction(
-                self._log.version, lambda: self.bind_registered(current.text), options
+                self._log.version,
+                lambda: self.bind_registered(current.text),
+                options,
+                self.model_precision,
             )
         return replace(current, options=options, suspended=suspended)
 
