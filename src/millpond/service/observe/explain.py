@@ -40,6 +40,7 @@ from millpond.service.observe.explain_approximation import describe_approximatio
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
+from millpond.service.plans.running_plans import RunningPlans
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
@@ -266,7 +267,9 @@ class Explainer:
 
     def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
         """The same as a graph, in which the part that serves a query is lit."""
-        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
+        components, version = self._components, self._components.log.version
+        plans = RunningPlans(version, components.derivations)
+        return PlanGraph(version, self._entities.every(), components.joins, plans).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"
