@@ -151,13 +151,14 @@ class PlanGraph:
         self._nodes[stored.id] = PlanNode(stored.id, "join", label, "joins", stored.figures)
         self._add(eddy, "eddy", "eddies")
         self._connect(eddy.id, stored.id, stored.figures["rows"])
-        for id, (stream_id, _) in name_stems(self._joins, self._version, core).items():
+        stems = name_stems(self._joins, self._version, core)
+        for id, (stream_id, _) in stems.items():
             stem = self._entities.get(id)
             if stem is not None:
                 self._add(stem, "synopsis", "SteMs")
                 self._connect(self._exit_of(stream_id, matched=False), id, stem.figures["rows"])
                 self._connect(id, eddy.id)
-        for stream_id in core.stream_ids:
+        for stream_id in set(core.stream_ids) - {of for of, _ in stems.values()}:
             self._connect(self._exit_of(stream_id, matched=False), eddy.id)
 
     def _draw_derivation(self, entity: Entity) -> None:

@@ -119,7 +119,9 @@ class _Trace:
         if self._slots:
             paths.find_filters(stream, self._slots)
         paths.note(f"segments:{stream.name}")
-        paths.find_joins(stream)
+        joined = None if query is None else version.joins.core_of(query.id)
+        every = version.joins.cores.values()
+        paths.find_joins(stream, every if query is None else [joined[0]] if joined else [])
         plans = list_plans(graph.plans.by_name.values(), stream)
         if query is not None:
             plans = (plan for plan in plans if plan.query is query or plan.name == query.name)

@@ -29,6 +29,7 @@ from millpond.operators.source import LOG
 from millpond.service.components import Components
 from millpond.service.observe.join_entities import name_join, name_stems
 from millpond.service.plans.running_plans import RunningPlan, name_operator
+from millpond.state.join_state import JoinCore
 from millpond.state.version import Version
 
 #: The most plans whose operators are looked at.
@@ -83,10 +84,10 @@ class TracedPaths:
                     self.note(id, [place])
         self.note(f"query stem:{stream.name}")
 
-    def find_joins(self, stream: StreamDef) -> None:
+    def find_joins(self, stream: StreamDef, cores: Iterable[JoinCore]) -> None:
         """Note the eddies that joined tuples, their SteMs of the stream, and their pairs."""
         version, joins = self._version, self._components.joins
-        for core in version.joins.cores.values():
+        for core in cores:
             leaves = [leaf for leaf, id in enumerate(core.stream_ids) if id == stream.id]
             if not leaves:
                 continue

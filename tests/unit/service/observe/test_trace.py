@@ -91,6 +91,7 @@ def test_each_tuple_says_which_nodes_of_the_plan_it_went_through(pond: Pond) -> 
     # Of one query, its own nodes alone.
     [own] = pond.trace("s", "kinds", tuples=1)["tuples"]
     assert behind["over_0"] not in own["path"]
+    assert not any(id.startswith("eddy:") for id in own["path"])
 
 
 def test_the_tuples_of_a_shared_log_reach_the_operators_of_their_queries(pond: Pond) -> None:
