@@ -59,9 +59,9 @@ class Explainer:
         self._entities = entities
         self._metrics = metrics
 
-    def explain_text(self, text: str, level: str) -> str:
-        """The plan a query would have."""
-        bound = self._components.registrar.bind(text)
+    def explain_text(self, text: str, level: str, text_epoch: int | None = None) -> str:
+        """The plan a query would have; `text_epoch` is as of `Registrar.bind`."""
+        bound = self._components.registrar.bind(text, text_epoch)
         if level == Level.APPROXIMATION:
             return describe_approximation(self._components.log.version, bound, {})
         if bound.to_stream is None or level not in _COMPUTED:
@@ -73,7 +73,9 @@ class Explainer:
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._components.registrar.bind_registered(found.derived.text)
+            bound = self._components.registrar.bind_registered(
+                found.derived.text, found.derived.text_epoch
+            )
             if level == Level.APPROXIMATION:
                 return describe_approximation(self._components.log.version, bound, {})
             if level not in _COMPUTED:
@@ -82,7 +84,7 @@ class Explainer:
             own = (derivation.plan, level, found.name, derivation.sharing_key)
             return self._explain_plan(*own, found)
         if isinstance(found, RelationDef) and found.view is not None:
-            return self.explain_text(found.view, level)
+            return self.explain_text(found.view, level, found.text_epoch)
         return None
 
     def _explain_bound(self, bound: BoundQuery, level: str) -> str:
@@ -96,7 +98,7 @@ class Explainer:
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
         version = components.log.version
-        bound = components.registrar.bind_registered(definition.text)
+        bound = components.registrar.bind_registered(definition.text, definition.text_epoch)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
