@@ -129,6 +129,8 @@ class StreamDef:
     overload: str = "block"
     #: How often its clock was set back: its elements' numbers mean others from then on.
     resets: int = 0
+    #: How many elements became rejects by that.
+    taken_back: int = 0
     #: What its elements usually satisfy, for joins and groupings to need less memory.
     constraints: tuple[Constraint, ...] = ()
 

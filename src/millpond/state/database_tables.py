@@ -176,7 +176,7 @@ def definition_row(
             if definition.constraints:
                 body["constraints"] = [c.to_json() for c in definition.constraints]
             if definition.resets:
-                body["resets"] = definition.resets
+                body |= {"resets": definition.resets, "taken_back": definition.taken_back}
             if definition.derived is not None:
                 body["derived"] = _derived_json(definition.derived)
             return definition.id, "stream", _dump(body)

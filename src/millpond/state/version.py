@@ -313,6 +313,10 @@ class Version:
         """List the streams that have a name: all but the change logs of standing queries."""
         return [s for s in self.streams.values() if not s.is_change_log]
 
+    def count_accepted(self, stream: StreamDef) -> int:
+        """Count the elements a stream ever had; those that a reset made rejects are no elements."""
+        return self.clock(stream.id).next_seq - stream.taken_back
+
     def change_log(self, query_id: int) -> StreamDef | None:
         """Find the change log of a standing query; None if nobody ever followed the query."""
         return self.streams.get(self.ids.get(change_log_name(query_id), -1))

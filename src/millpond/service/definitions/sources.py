@@ -218,7 +218,7 @@ class Sources:
         return (
             stream.name,
             stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
-            clock.next_seq,
+            version.count_accepted(stream),
             clock.rejected,
             time.format_instant(reached),
             _source(stream),
@@ -235,7 +235,7 @@ class Sources:
         segments = version.segments(stream.id)
         return {
             "name": stream.name,
-            "rows": clock.next_seq,
+            "rows": version.count_accepted(stream),
             "rejected": clock.rejected,
             "kept": sum(s.rows for s in segments),
             "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),

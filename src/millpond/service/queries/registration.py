@@ -43,7 +43,7 @@ from millpond.service.queries.prepared import (
 )
 from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_stems import QueryStems
-from millpond.service.queries.reductions import with_static_reduction
+from millpond.service.queries.reductions import ModelPrecision, with_static_reduction
 from millpond.service.queries.registration_batch import RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.queries.shared_changes import (
@@ -106,6 +106,8 @@ class Registrar:
         self._prepared_queries = PreparedQueries()
         self._events = events
         self._followers = followers
+        #: Makes models that predict how exact reduced queries are; none until streams are observed.
+        self.model_precision: ModelPrecision = lambda version, bound: None
 
     # -- standing queries ----------------------------------------------------------------------
 
@@ -156,7 +158,7 @@ class Registrar:
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         version = self._log.version
-        options = with_static_reduction(version, lambda: bound, options)
+        options = with_static_reduction(version, lambda: bound, options, self.model_precision)
         if not request.name:
             id, name = added.assign_id(version)
         else:
@@ -307,7 +309,7 @@ class Registrar:
             options = check_options(request.options or {}, request.statement)
             bound = self.bind(request.text)
             self._check_strategy(bound, options)
-            options = with_static_reduction(version, lambda: bound, options)
+            options = with_static_reduction(version, lambda: bound, options, self.model_precision)
             is_followed = version.change_log(current.id) is not None
             is_equal = request.text == current.text and knows_all_columns(version, bound, current)
             if is_followed and is_equal:
@@ -368,6 +370,7 @@ class Registrar:
                 self._log.version,
                 lambda: self.bind_registered(current.text, current.text_epoch),
                 options,
+                self.model_precision,
             )
         return replace(current, options=options, suspended=suspended)
 
