@@ -118,7 +118,7 @@ class PlanGraph:
 
     def _draw_stream(self, stream: StreamDef) -> None:
         version, name = self._version, stream.name
-        rows = version.clock(stream.id).next_seq
+        rows = version.count_accepted(stream)
         start = f"stream:{name}"
         self._nodes[start] = PlanNode(start, "stream", name, "streams", {"rows": rows})
         if stream.source is None and stream.derived is None:
