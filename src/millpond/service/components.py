@@ -21,7 +21,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
-from millpond.cql.tree.statements import AlterConstraint
+from millpond.cql.tree.statements import AddColumn, AlterConstraint
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -400,6 +400,14 @@ class Components:
             altered = alter_constraints(statement, stream, self.log.version)
             self.log.commit(EpochChange(kind="alter", replace=[altered]))
         self.derivations.plan_anew(stream.id)
+        return altered
+
+    def add_column(self, statement: AddColumn, stream: StreamDef) -> StreamDef:
+        """Add a column to a stream. Raises as `StreamAlterations.add_column`."""
+        self.runtime.wake_inbox()
+        with self.definitions, self.registrar.lock:
+            altered = self.alterations.add_column(statement, stream)
+        self.events.definitions_changed()
         return altered
 
     def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:

@@ -79,10 +79,17 @@ class Sources:
 
     def create_view(self, name: str, bound: BoundQuery, statement: str) -> RelationDef:
         """Commit a derived relation: a name for a query."""
-        view = RelationDef(self._log.next_id(), name, bound.output, text=statement, view=bound.text)
         # What it reads must still be there when it is.
         with self._registrar.lock:
-            self._registrar.bind(bound.text)
+            bound = self._registrar.bind(bound.text)
+            view = RelationDef(
+                self._log.next_id(),
+                name,
+                bound.output,
+                text=statement,
+                view=bound.text,
+                text_epoch=self._log.version.epoch,
+            )
             self._log.commit(EpochChange(kind="create", add=[view]))
         return view
 
