@@ -70,7 +70,7 @@ slow: $(STAMP)
 	@$(PYTEST) -n 2 --dist loadgroup -m slow $(ARGS)
 
 bench: $(STAMP)
-	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py)))); do \
+	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
 		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
 
 # PyFlink needs other versions of what Millpond needs, hence an environment of its own.

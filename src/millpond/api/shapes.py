@@ -389,7 +389,18 @@ class PlanNode(Shape):
     """
 
     id: str
-    kind: Literal["stream", "module", "synopsis", "join", "derivation", "relation", "queries"]
+    kind: Literal[
+        "queue",
+        "stream",
+        "module",
+        "synopsis",
+        "eddy",
+        "join",
+        "operator",
+        "derivation",
+        "relation",
+        "queries",
+    ]
     label: str
     group: str
     figures: dict[str, Any]
@@ -414,12 +425,16 @@ class PlanGraph(Shape):
 
 
 class TracedTuple(Shape):
-    """A tuple of a batch: its values, how many queries it `matched`, and the names of some."""
+    """A tuple of a batch: its values, how many queries it `matched`, and the names of some.
+
+    `path`: the ids of the nodes of the plan's graph that it went through.
+    """
 
     at: Instant
     values: dict[str, Any]
     queries: list[str]
     matched: int
+    path: list[str]
 
 
 class Trace(Shape):

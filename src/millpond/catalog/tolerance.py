@@ -12,6 +12,7 @@ confidence. A reduction has windows and samples only.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millpond.cql.parse.durations import duration_text, parse_duration
@@ -25,6 +26,7 @@ _LEAST_SAMPLE = 0.0001
 
 _NUMBER = r"(\d{1,3}(?:\.\d{1,9})?)\s*%"
 _SAMPLE = re.compile(rf"(?i)sample\s+{_NUMBER}")
+_SAMPLES = re.compile(r"(?i)sample\s+[\d.]+\s*%(?:\s*/\s*[\d.]+\s*%)+")
 _ERROR = re.compile(rf"(?i)error\s+{_NUMBER}(?:\s+at\s+{_NUMBER})?")
 _WINDOW = re.compile(r"(?i)window\s+(.+)")
 
@@ -36,11 +38,30 @@ class Reduction:
     Attributes:
         window: The length to which longer windows of time are shortened, in microseconds; None:
             windows are as written.
-        sample: The share of the elements that is read, in per cent; None: all.
+        sample: The share of the elements that is read, in per cent; None: all. Where shares differ,
+            the least of them.
+        samples: Where shares differ, that of each occurrence of a stream, in the query's order.
     """
 
     window: int | None = None
     sample: float | None = None
+    samples: tuple[float, ...] = ()
+
+    @classmethod
+    def of_shares(cls, shares: Sequence[float], window: int | None = None) -> Reduction:
+        """The reduction that reads these shares of the occurrences, in per cent.
+
+        >>> str(Reduction.of_shares([100, 5])), str(Reduction.of_shares([5, 5]))
+        ('sample 100 % / 5 %', 'sample 5 %')
+        """
+        if len(set(shares)) == 1:
+            return cls(window, shares[0] if shares[0] < 100 else None)
+        return cls(window, min(shares), tuple(shares))
+
+    def sample_of(self, number: int) -> float | None:
+        """The share of one occurrence that is read; None: all."""
+        share = self.samples[number] if self.samples else self.sample
+        return None if share == 100 else share
 
     def __bool__(self) -> bool:
         return self.window is not None or self.sample is not None
@@ -55,7 +76,8 @@ class Reduction:
         if self.window is not None:
             parts.append(f"window {duration_text(self.window)}")
         if self.sample is not None:
-            parts.append(f"sample {self.sample:.12g} %")
+            shares = self.samples or (self.sample,)
+            parts.append("sample " + " / ".join(f"{share:.12g} %" for share in shares))
         return ", ".join(parts) or NOTHING
 
 
@@ -133,5 +155,14 @@ def parse_tolerance(text: str) -> Tolerance:
 
 
 def parse_reduction(text: str) -> Reduction:
-    """Read the text of a reduction."""
-    return parse_tolerance(text).least
+    """Read the text of a reduction.
+
+    >>> parse_reduction("window 10 MINUTES, sample 100 % / 5 %")
+    Reduction(window=600000000, sample=5.0, samples=(100.0, 5.0))
+    """
+    several = _SAMPLES.search(text)
+    if several is None:
+        return parse_tolerance(text).least
+    shares = [float(one.strip(" %")) for one in several[0][len("sample") :].split("/")]
+    rest = text.replace(several[0], "").strip(", ")
+    return Reduction.of_shares(shares, parse_tolerance(rest).least.window if rest else None)

@@ -16,7 +16,9 @@ def benches() -> dict[str, Path]:
     package = millpond.__file__
     trees = [Path.cwd(), *([Path(package).resolve().parents[2]] if package else [])]
     for tree in trees:
-        found = {path.stem: path for path in sorted((tree / "benchmarks").glob("[!_]*.py"))}
+        home = tree / "benchmarks"
+        paths = [*home.glob("[!_]*.py"), *home.glob("pressure/[!_]*.py")]
+        found = {path.stem: path for path in sorted(paths)}
         if found:
             return found
     return {}
@@ -38,5 +40,6 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
         )
         raise MillpondError("SERVE-704", f'no benchmark is called "{name}"', hint=hint)
     sys.argv = [str(path), *arguments]
-    sys.path[:0] = [str(path.parent), str(path.parents[1])]  # some use tools of the tests
+    home = next(folder for folder in path.parents if folder.name == "benchmarks")
+    sys.path[:0] = [str(home), str(home.parent)]  # some use tools of the tests
     runpy.run_path(str(path), run_name="__main__")

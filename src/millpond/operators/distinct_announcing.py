@@ -43,6 +43,7 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision, copies_of, eliminate_duplicates
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
@@ -95,6 +96,12 @@ class DistinctAnnouncing(Unary):
         leaving = min(own.rows / (1 << _SHIFT) * known.steps, own.negatives)
         watched = own.rows / (1 << _SHIFT) * known.steps + leaving * (1 << _SHIFT)
         return changes + WATCHED * watched + STEPPED * estimate_wakeups(given.arrivals, known)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        every = range(len(self.schema))
+        return eliminate_duplicates(inputs[0], copies_of(edges[0], every))
 
     def operator(self) -> Operator:
         return LastCopies(self.schema)

@@ -39,6 +39,7 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision, copies_of, eliminate_duplicates
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
@@ -109,6 +110,12 @@ class DistinctDeltaStar(Unary):
             return found
         scans = min(known.steps, own.arrivals)
         return found + STARRED * given.arrivals + LOOKED_AT * given.rows * scans
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        every = range(len(self.schema))
+        return eliminate_duplicates(inputs[0], copies_of(edges[0], every))
 
     def operator(self) -> Operator:
         return RescannedInput(self.schema) if self.keeps_input else LongestLives(self.schema)

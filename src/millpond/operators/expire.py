@@ -28,6 +28,7 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
@@ -88,6 +89,11 @@ class Expire(Unary):
         dealt = DEALT * self.partitions * given.changes / SMALL
         each = PARTITIONED * given.changes + dealt + LOOKED_AT * looked_at * known.steps
         return each + stepped
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return Expiration(make_expiration_queue(self.input.pattern, self.partitions))

@@ -40,6 +40,7 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
+from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.join_side import Side, compact_both
@@ -139,6 +140,11 @@ class Join(Node):
             return ()
         sides, keys = (self.left, self.right), (self.left_keys, self.right_keys)
         return find_rules(sides, keys, constraints)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return join_rows(inputs[0], inputs[1])
 
     def operator(self) -> Operator:
         return Joining(self)

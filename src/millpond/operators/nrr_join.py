@@ -19,6 +19,7 @@ from millpond.model.patterns import Edge
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.key_numbers import KeyNumbers
 
@@ -80,6 +81,11 @@ class NrrJoin(Node):
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         given, relation = inputs
         return replace(given, columns=(*given.columns, *relation.columns))
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return NrrJoining(self)

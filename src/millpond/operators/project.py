@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,10 @@ import pyarrow as pa
 from millpond.operators.protocol.cost_model import SELECTED, UNKNOWN, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.evaluation import evaluate_expressions
+
+_COLUMN = re.compile(r"c(\d+)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +48,18 @@ class Project(Unary):
         expression = self.expressions[place]
         return expression if isinstance(expression, int) else None
 
+    def _find_copied(self, place: int) -> int | None:
+        """The place of the input's column whose value an expression is; None if it is none."""
+        expression = self.expressions[place]
+        if isinstance(expression, int):
+            return expression
+        alone = _COLUMN.fullmatch(expression.strip())
+        return int(alone[1]) if alone is not None else None
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
-        columns = (given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.expressions)
+        copied = [self._find_copied(place) for place in range(len(self.expressions))]
+        columns = (UNKNOWN if place is None else given.columns[place] for place in copied)
         return replace(given, columns=tuple(columns))
 
     def estimate_work(
@@ -54,6 +67,11 @@ class Project(Unary):
     ) -> float:
         computed = any(isinstance(e, str) for e in self.expressions)
         return SELECTED * own.changes if computed else 0.0
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return Projection(self.expressions, self.schema)

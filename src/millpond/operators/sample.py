@@ -31,6 +31,10 @@ class Sample(Unary):
     remembers = False
     is_stateless = True
 
+    @property
+    def sample_seed(self) -> int:
+        return self.seed
+
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         return (places | {self.sequence},)
 

@@ -9,6 +9,7 @@ from typing import Any
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics, guess_selectivity
 from millpond.operators.protocol.delta import Delta, places_in
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.evaluation import select_rows
 
 
@@ -53,6 +54,11 @@ class Select(Unary):
         else:
             share = guess_selectivity(self.predicates)
         return replace(given, arrivals=given.arrivals * share, negatives=given.negatives * share)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return Selection(self.predicates, self.read)

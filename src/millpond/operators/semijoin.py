@@ -42,6 +42,13 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.precision import (
+    Precision,
+    copies_of,
+    eliminate_duplicates,
+    join_rows,
+    subtract_rows,
+)
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.join_side import Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
@@ -143,6 +150,15 @@ class Semijoin(Node):
             return min(1.0, right.rows / max(right.of(self.right_keys).distinct, 1.0))
         chance = estimate_key_match(left, self.left_keys, right, self.right_keys)
         return -math.expm1(-chance * guess_selectivity(self.predicates) * right.rows)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        copies = copies_of(edges[1], self.right_keys)
+        partners = eliminate_duplicates(inputs[1], copies)
+        if self.anti:
+            return subtract_rows(inputs[0], partners, self._estimate_share(*edges))
+        return join_rows(inputs[0], partners)
 
     def operator(self) -> Operator:
         return SemijoiningByCount(self) if self._by_count else SemijoiningByKey(self)

@@ -33,6 +33,14 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.precision import (
+    Precision,
+    copies_of,
+    eliminate_duplicates,
+    find_common,
+    join_rows,
+    subtract_rows,
+)
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
 from millpond.operators.structures.row_store import grow_array
@@ -101,6 +109,22 @@ class SetOperation(Node):
     ) -> float:
         changes = sum(i.changes for i in inputs)
         return COUNTED * changes + GIVEN * own.changes + STEPPED * estimate_wakeups(changes, known)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        every = range(len(self.schema))
+        once = [
+            eliminate_duplicates(given, copies_of(edge, every))
+            for given, edge in zip(inputs, edges, strict=True)
+        ]
+        if self.rule == "distinct":
+            return once[0]
+        if self.rule == "intersect":
+            return join_rows(once[0], once[1])
+        if self.rule == "except":
+            return subtract_rows(once[0], once[1], find_common(edges[0], edges[1], every))
+        return None
 
     def operator(self) -> Operator:
         return CountingCopies(self.rule, self.schema)

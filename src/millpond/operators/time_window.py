@@ -32,6 +32,7 @@ from millpond.model.windows import Period, Rows, Unbounded, Window, interval
 from millpond.operators.protocol.cost_model import WINDOWED, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.lifetimes import lifetimes
 
 
@@ -115,6 +116,11 @@ class TimeWindow(Unary):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return WINDOWED * own.changes
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return TimeWindowing(self.window, self.keep, self.schema, self.in_order)

@@ -11,6 +11,7 @@ from millpond.model.patterns import RULES, Edge, Pattern
 from millpond.operators.protocol.cost_model import GIVEN, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.precision import Precision, unite_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +46,11 @@ class Union(Node):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return GIVEN * own.changes
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return unite_rows(inputs, [edge.rows for edge in edges])
 
     def operator(self) -> Operator:
         return Uniting(self.pattern is Pattern.WEAKEST)

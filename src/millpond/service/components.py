@@ -21,7 +21,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
-from millpond.cql.tree.statements import AlterConstraint
+from millpond.cql.tree.statements import AddColumn, AlterConstraint
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -36,6 +36,7 @@ from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.feeds.feed_parts import FeedParts
 from millpond.service.changes.feeds.feeds import Feeds
+from millpond.service.changes.giving_way.precision_models import PrecisionModels
 from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.settings import ChangeSettings
@@ -242,13 +243,15 @@ class Components:
             defers=lambda: self.pressure.deferred_weight > 0,
         )
         self.stems.routing = self.joins.settings.routing
+        statistics = StreamObserver(self.invoker.files)
+        self.registrar.model_precision = PrecisionModels(statistics, self.registrar.names).make
         self.derivations = Derivations(
             self.log,
             self.registrar,
             self.sequencer,
             self.relations_state,
             self.invoker.present,
-            StreamObserver(self.invoker.files),
+            statistics,
             settings.get("changes"),
         )
         self.invoker.kept_answers.make_plan = self.derivations.plan_answer
@@ -405,6 +408,14 @@ class Components:
         self.derivations.plan_anew(stream.id)
         return altered
 
+    def add_column(self, statement: AddColumn, stream: StreamDef) -> StreamDef:
+        """Add a column to a stream. Raises as `StreamAlterations.add_column`."""
+        self.runtime.wake_inbox()
+        with self.definitions, self.registrar.lock:
+            altered = self.alterations.add_column(statement, stream)
+        self.events.definitions_changed()
+        return altered
+
     def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:
         """Set a stream's clock back; what was inserted before counts.
 
@@ -415,7 +426,7 @@ class Components:
         self.runtime.wake_inbox()
         with self.definitions:
             done = self.clock_resets.reset(stream, to)
-        self.events.definitions_changed()
+        self.events.clock_reset(stream, done.rejected)
         return done
 
     def describe_set_aside(self) -> dict[str, int]:

@@ -26,6 +26,7 @@ from millpond.model.patterns import Edge, Pattern
 from millpond.operators.protocol import cost_model
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.precision import Precision
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 
@@ -258,6 +259,11 @@ class Node(ABC):
         return ()
 
     @property
+    def sample_seed(self) -> int | None:
+        """The seed of the sample that it takes of its input; None: it takes none."""
+        return None
+
+    @property
     def is_window(self) -> bool:
         """Whether it is a window: the timestamps of its input's elements decide which are rows."""
         return False
@@ -307,6 +313,20 @@ class Node(ABC):
             known: The streams' statistics.
         """
         return cost_model.SELECTED * sum(i.changes for i in inputs)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        """Estimate how exact its rows are if those of its inputs are not quite (STREAM, 5.3).
+
+        Args:
+            inputs: The precision of its inputs.
+            edges: The estimates of its inputs' edges, as if they were exact.
+
+        Returns:
+            None if there is no formula: one missing row may change any of its rows.
+        """
+        return None
 
     @abstractmethod
     def operator(self) -> Operator:

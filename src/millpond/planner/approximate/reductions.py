@@ -106,20 +106,24 @@ def reduce_query(bound: BoundQuery, found: Survey, wanted: Reduction) -> Reduced
     leaves = []
     seen: Counter[str] = Counter()
     sampled = shortened = False
-    for leaf, known in zip(bound.streams, found.leaves, strict=True):
-        name = leaf.stream.lower()
+    for number, (leaf, known) in enumerate(zip(bound.streams, found.leaves, strict=True)):
+        name, share = leaf.stream.lower(), wanted.sample_of(number)
         window, sample = leaf.window, leaf.sample
         if wanted.window is not None and known.against_window is None:
             window = shorten(leaf.window, wanted.window)
             shortened |= window != leaf.window
-        if wanted.sample is not None and known.against_sample is None:
-            sample, sampled = wanted.sample, True
+        if share is not None and known.against_sample is None:
+            sample, sampled = share, True
         if (window, sample) != (leaf.window, leaf.sample):
             seed = leaf.seed if sample == leaf.sample else stream_seed(name, seen[name])
             leaf = replace(leaf, window=window, sample=sample, seed=seed)
         seen[name] += 1
         leaves.append(leaf)
-    reduction = Reduction(wanted.window if shortened else None, wanted.sample if sampled else None)
+    reduction = Reduction(
+        wanted.window if shortened else None,
+        wanted.sample if sampled else None,
+        wanted.samples if sampled else (),
+    )
     if not reduction:
         return None
     reduced = replace(bound, streams=tuple(leaves), aggregates=None, grouped=None, join=None)

@@ -11,9 +11,13 @@ import pyarrow as pa
 
 from millpond.errors import MillpondError
 from millpond.operators.protocol.cost_model import UNKNOWN, ColumnEstimate, guess_selectivity
+from millpond.operators.protocol.delta import places_in
 from millpond.operators.protocol.node import Scalars
 from millpond.operators.protocol.releasing import Constraints
 from millpond.operators.source import SEQUENCE, TIMESTAMP
+
+#: Columns that a sample of a stream does not have.
+_UNSEEN = {SEQUENCE, TIMESTAMP}
 
 
 class GuessedStatistics:
@@ -111,10 +115,14 @@ class ObservedStatistics(GuessedStatistics):
         self, stream: str, columns: tuple[str, ...], predicates: tuple[str, ...], types: pa.Schema
     ) -> float:
         sample = self._samples.get(stream)
-        if sample is None or self._scalars is None or SEQUENCE in columns or TIMESTAMP in columns:
+        read = {columns[place] for place in places_in(predicates)}
+        if sample is None or self._scalars is None or read & _UNSEEN:
             return guess_selectivity(predicates)
+        size = sample.rows.num_rows
         arrays = [
             sample.rows.column(c).combine_chunks().cast(f.type)
+            if c not in _UNSEEN
+            else pa.nulls(size, f.type)
             for c, f in zip(columns, types, strict=True)
         ]
         rows = pa.RecordBatch.from_arrays(arrays, schema=types)

@@ -179,6 +179,7 @@ class SparkRuntime:
         try:
             with self._machine.using():
                 spark = self.spark
+                self._is_warm.wait(_WARM_SECONDS)
                 _within_seconds(_PROBE_SECONDS, lambda: sources.look_first(spark, definition))
         except TimeoutError as error:
             raise MillpondError(

@@ -97,7 +97,7 @@ class Invoker:
         self._followers = followers
         self.present = Present(log, floors, relations, followers)
         self._events = events
-        self.files = Files(store, events)
+        self.files = Files(store, events, lambda id: log.version.added_columns(id))
         self.losses = Losses(self.files, intake, followers)
         self.kept_answers = KeptAnswers(self.files, relations)
         self._room = Room(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, cast
 
 from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
-from millpond.catalog.tolerance import NO_REDUCTION
+from millpond.catalog.tolerance import NO_REDUCTION, NO_TOLERANCE
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.tree.explain_levels import Level
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
 from millpond.model.function_names import restore_names
+from millpond.model.loss import Cause
 from millpond.model.time import format_instant
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.planner.dataflow.plan import (
@@ -36,10 +38,15 @@ from millpond.service.components import Components
 from millpond.service.maintenance.backfill import covered_upto
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain_aggregates import describe_totals
-from millpond.service.observe.explain_approximation import describe_approximation
+from millpond.service.observe.explain_approximation import (
+    describe_approximation,
+    describe_precision,
+    measure_precision,
+)
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
+from millpond.service.plans.running_plans import RunningPlans
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
@@ -59,11 +66,11 @@ class Explainer:
         self._entities = entities
         self._metrics = metrics
 
-    def explain_text(self, text: str, level: str) -> str:
-        """The plan a query would have."""
-        bound = self._components.registrar.bind(text)
+    def explain_text(self, text: str, level: str, text_epoch: int | None = None) -> str:
+        """The plan a query would have; `text_epoch` is as of `Registrar.bind`."""
+        bound = self._components.registrar.bind(text, text_epoch)
         if level == Level.APPROXIMATION:
-            return describe_approximation(self._components.log.version, bound, {})
+            return self._describe_approximation(bound)
         if bound.to_stream is None or level not in _COMPUTED:
             return self._explain_bound(bound, level)
         return self._changes(bound, level)
@@ -73,16 +80,18 @@ class Explainer:
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._components.registrar.bind_registered(found.derived.text)
+            bound = self._components.registrar.bind_registered(
+                found.derived.text, found.derived.text_epoch
+            )
             if level == Level.APPROXIMATION:
-                return describe_approximation(self._components.log.version, bound, {})
+                return self._describe_approximation(bound)
             if level not in _COMPUTED:
                 return self._explain_bound(bound, level)
             derivation = self._components.derivations.of(self._components.log.version, found)
             own = (derivation.plan, level, found.name, derivation.sharing_key)
             return self._explain_plan(*own, found)
         if isinstance(found, RelationDef) and found.view is not None:
-            return self.explain_text(found.view, level)
+            return self.explain_text(found.view, level, found.text_epoch)
         return None
 
     def _explain_bound(self, bound: BoundQuery, level: str) -> str:
@@ -96,12 +105,12 @@ class Explainer:
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
         version = components.log.version
-        bound = components.registrar.bind_registered(definition.text)
+        bound = components.registrar.bind_registered(definition.text, definition.text_epoch)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
         if level == Level.APPROXIMATION:
-            return describe_approximation(version, bound, definition.options)
+            return self._describe_approximation(bound, definition)
         if level not in _COMPUTED:
             return self._explain_bound(bound, level)
         changes = self._describe_delivered(version, definition)
@@ -120,6 +129,33 @@ class Explainer:
         facts["leaves"] = self._leaves(version, definition, bound, level)
         text = explain(bound, level, self._describe_matcher, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"
+
+    def _describe_approximation(self, bound: BoundQuery, definition: QueryDef | None = None) -> str:
+        """What may be reduced of a query; of a reduced one also how exact its answer is now."""
+        components, version = self._components, self._components.log.version
+        options = {} if definition is None else definition.options
+        measured = ""
+        if definition is not None and static_reduction(options):
+            measured = self._measure_precision(definition)
+        models = components.registrar.model_precision
+        return describe_approximation(version, bound, options, models, measured)
+
+    def _measure_precision(self, definition: QueryDef) -> str:
+        """How exact a reduced query's answer is now, beside the exact answer; empty: not known."""
+        components = self._components
+        try:
+            prepared = components.registrar.prepare(definition)
+            given = components.invoker.invoke(prepared)
+            if not {Cause.SAMPLED, Cause.SHORTENED} & {one.cause for one in given.loss}:
+                return "it was answered exactly now"
+            if given.bounds is not None:
+                return ""  # its rows are estimates: each has an interval instead
+            whole = replace(prepared, tolerance=NO_TOLERANCE)
+            exact = components.invoker.invoke(whole, given.as_of).table
+        except MillpondError as error:
+            return f"not now: {error.primary}"
+        found = measure_precision(exact, given.table)
+        return f"{describe_precision(found)}, of {count_text(exact.num_rows, 'row')} now"
 
     def _describe_matcher(self, leaf: StreamLeaf, factor: exp.Expr) -> str:
         """What matches a factor of a leaf's predicate as elements arrive."""
@@ -233,7 +269,6 @@ class Explainer:
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():
-            clock = version.clock(stream.id)
             held = version.segments(stream.id)
             users = {
                 query.id: query
@@ -241,9 +276,9 @@ class Explainer:
                 if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id))
             }
             lines.append(f"stream {stream.name}")
+            elements = count_text(version.count_accepted(stream), "element")
             lines.append(
-                f"  {count_text(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
-                f"{count_text(len(held), 'segment')}"
+                f"  {elements}, {self._rate(stream.id)}, {count_text(len(held), 'segment')}"
             )
             slots = version.slot_count(stream.id)
             queries = count_text(len(users), "query", "queries")
@@ -266,7 +301,9 @@ class Explainer:
 
     def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
         """The same as a graph, in which the part that serves a query is lit."""
-        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
+        components, version = self._components, self._components.log.version
+        plans = RunningPlans(version, components.derivations)
+        return PlanGraph(version, self._entities.every(), components.joins, plans).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"

@@ -2,21 +2,78 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from millpond.catalog.tolerance import Reduction
+from millpond.operators.protocol.precision import Precision
 from millpond.planner.approximate.reductions import Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.logical_plan import window_text
 from millpond.service.queries.options import static_reduction, tolerance_of
-from millpond.service.queries.reductions import granted_bytes, predict_bytes, predict_query
+from millpond.service.queries.reductions import (
+    ModelPrecision,
+    granted_bytes,
+    predict_bytes,
+    predict_precision,
+    predict_query,
+)
 from millpond.state.version import Version
 
 
-def describe_approximation(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> str:
-    """Describe what of a query may be reduced, and how far it is."""
-    return "\n".join(_lines(version, bound, options))
+def describe_approximation(
+    version: Version,
+    bound: BoundQuery,
+    options: Mapping[str, Any],
+    model_precision: ModelPrecision,
+    measured: str = "",
+) -> str:
+    """Describe what of a query may be reduced, and how far it is.
+
+    Args:
+        version: What there is.
+        bound: The query.
+        options: Its options.
+        model_precision: Makes the model that predicts how exact it is.
+        measured: How exact its answer is now, if that was measured.
+    """
+    lines = [*_lines(version, bound, options)]
+    reduced = static_reduction(options)
+    predicted = predict_precision(version, bound, options, reduced, model_precision)
+    if predicted is not None:
+        own, equal = predicted
+        beside = (
+            "" if equal is None else f"; by equal shares of memory: {describe_precision(equal)}"
+        )
+        lines.append(f"predicted: {describe_precision(own)}{beside}")
+    if measured:
+        lines.append(f"measured: {measured}")
+    return "\n".join(lines)
+
+
+def describe_precision(precision: Precision) -> str:
+    """Say how exact answers are.
+
+    >>> describe_precision(Precision(0.125, 0.01))
+    '12.5 % of the rows missing, 1.13 % wrong'
+    """
+    wrong = precision.false_positives
+    return f"{precision.missing * 100:.3g} % of the rows missing, {wrong * 100:.3g} % wrong"
+
+
+def measure_precision(exact: pa.Table, given: pa.Table) -> Precision:
+    """Compare the rows of an answer with those of the exact one.
+
+    >>> exact, given = pa.table({"a": [1, 1, 2, 3]}), pa.table({"a": [1, 2, 4]})
+    >>> measure_precision(exact, given)
+    Precision(missing=0.5, wrong=0.25)
+    """
+    whole, part = (Counter(map(repr, table.to_pylist())) for table in (exact, given))
+    rows = max(whole.total(), 1)
+    return Precision((whole - part).total() / rows, (part - whole).total() / rows)
 
 
 def _lines(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> Iterator[str]:

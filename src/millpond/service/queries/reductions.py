@@ -1,14 +1,17 @@
 """Reductions of standing queries: static ones, at registration, and what a query may be given now.
 
 A query's windows are granted `query_memory` bytes times its weight. If they are expected to hold
-more, the query is reduced within what it tolerates before it begins (STREAM, section 5.1). How far
-is kept with the query, as its option `reduced`, so it is durable with the registration's epoch.
+more, the query is reduced within what it tolerates before it begins (STREAM, section 5.1). Of a
+query with several windows, each is sampled by as much as gives the best precision (section 5.3).
+How far is kept with the query, as its option `reduced`, so it is durable with the registration's
+epoch.
 Without tolerance, and before its streams have elements, a query is registered exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from millpond.catalog.objects import REDUCED, given_options
@@ -16,6 +19,9 @@ from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Rows, Unbounded, Window
+from millpond.operators.protocol.precision import Precision
+from millpond.planner.approximate.allocation import allocate, round_down, share_equally
+from millpond.planner.approximate.precision import PrecisionModel
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.queries.options import tolerance_of
@@ -23,6 +29,9 @@ from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 
 _UNBOUNDED = "unbounded"
+
+#: Makes the model that predicts how exact a reduced query's answers are; None if there is none.
+ModelPrecision = Callable[[Version, BoundQuery], PrecisionModel | None]
 
 
 def granted_bytes(version: Version, options: Mapping[str, Any]) -> int | None:
@@ -54,10 +63,15 @@ def predict_bytes(version: Version, bound: BoundQuery, number: int, window: Wind
     return kept * min(1.0, window.size / (upto - since + 1))
 
 
-def decide(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> Reduction:
+def decide(
+    version: Version,
+    bound: BoundQuery,
+    options: Mapping[str, Any],
+    model_precision: ModelPrecision,
+) -> Reduction:
     """Choose how far a query is reduced when it is registered.
 
-    The stream is sampled before windows are shortened, because a sample says what is missing.
+    Streams are sampled before windows are shortened, because a sample says what is missing.
     """
     tolerance, granted = tolerance_of(options), granted_bytes(version, options)
     if not tolerance or granted is None:
@@ -68,7 +82,12 @@ def decide(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> R
     if not least or needed is None or needed <= granted:
         return Reduction()
     chosen = Reduction()
+    divided = None
     if least.sample is not None:
+        divided = _divide(version, bound, found, least.sample / 100, granted, model_precision)
+    if divided is not None:
+        chosen = divided
+    elif least.sample is not None:
         share = least.sample
         for percent in _falling(100.0, share):
             share = percent
@@ -80,11 +99,81 @@ def decide(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> R
         length = least.window
         for micros in _falling(float(longest), float(least.window)):
             length = int(micros)
-            if _fits(version, bound, found, Reduction(length, chosen.sample), granted):
+            if _fits(version, bound, found, replace(chosen, window=length), granted):
                 break
-        chosen = Reduction(length, chosen.sample)
+        chosen = replace(chosen, window=length)
     reduced = reduce_query(bound, found, chosen)
     return Reduction() if reduced is None else reduced.reduction
+
+
+def _divide(
+    version: Version,
+    bound: BoundQuery,
+    found: Survey,
+    lowest: float,
+    granted: int,
+    model_precision: ModelPrecision,
+) -> Reduction | None:
+    """Divide the grant among several windows for the best precision; None: nothing is predicted."""
+    divided = _find_shares(version, bound, found, lowest)
+    if divided is None or (model := model_precision(version, bound)) is None:
+        return None
+    needs, least = divided
+    shares = allocate(model.predict, needs, least, granted)
+    if shares is None:
+        return None
+    rounded = [round_down(share, own) for share, own in zip(shares, least, strict=True)]
+    return Reduction.of_shares(rounded)
+
+
+def _find_shares(
+    version: Version, bound: BoundQuery, found: Survey, lowest: float
+) -> tuple[list[float], list[float]] | None:
+    """The bytes and the least share of each window; None if fewer than two may be sampled."""
+    may = [leaf.against_sample is None for leaf in found.leaves]
+    if sum(may) < 2 or found.estimates:
+        return None
+    given = [predict_bytes(version, bound, n, leaf.window) for n, leaf in enumerate(bound.streams)]
+    needs = [need for need in given if need is not None]
+    if len(needs) < len(given):
+        return None
+    return needs, [lowest if own else 1.0 for own in may]
+
+
+def predict_precision(
+    version: Version,
+    bound: BoundQuery,
+    options: Mapping[str, Any],
+    reduction: Reduction,
+    model_precision: ModelPrecision,
+) -> tuple[Precision, Precision | None] | None:
+    """Predict how exact a reduced query's answers are; None where there is no formula.
+
+    Returns:
+        The precision, and that of equal shares of the memory where there is memory to divide.
+    """
+    found = survey(bound)
+    reduced = reduce_query(bound, found, reduction) if reduction else None
+    if reduced is None or reduced.estimates:
+        return None
+    if (model := model_precision(version, bound)) is None:
+        return None
+    shares = []
+    for number, (whole, leaf) in enumerate(zip(bound.streams, reduced.bound.streams, strict=True)):
+        needs = predict_bytes(version, bound, number, whole.window)
+        has = predict_bytes(version, bound, number, leaf.window)
+        part = 1.0 if leaf.sample == whole.sample else (leaf.sample or 100.0) / 100
+        shares.append(part * (has / needs if has and needs else 1.0))
+    predicted = model.predict(shares)
+    granted = granted_bytes(version, options)
+    least = tolerance_of(options).least.sample
+    if predicted is None:
+        return None
+    if granted is None or least is None or reduction.window is not None:
+        return predicted, None
+    divided = _find_shares(version, bound, found, least / 100)
+    equal = None if divided is None else model.predict(share_equally(*divided, granted))
+    return predicted, equal
 
 
 def _falling(first: float, last: float) -> list[float]:
@@ -131,13 +220,16 @@ def predict_query(
 
 
 def with_static_reduction(
-    version: Version, bound: Callable[[], BoundQuery], options: dict[str, Any]
+    version: Version,
+    bound: Callable[[], BoundQuery],
+    options: dict[str, Any],
+    model_precision: ModelPrecision,
 ) -> dict[str, Any]:
     """A query's options with the reduction it has from now on; `bound` binds its text."""
     kept = given_options(options)
     if not tolerance_of(kept):
         return kept
-    chosen = decide(version, bound(), kept)
+    chosen = decide(version, bound(), kept, model_precision)
     return {**kept, REDUCED: str(chosen)} if chosen else kept
 
 

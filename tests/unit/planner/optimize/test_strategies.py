@@ -10,7 +10,8 @@ import pytest
 from millpond.cql.print.dialect import parse_query
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
-from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.operators.protocol.cost_model import ColumnEstimate, guess_selectivity
+from millpond.operators.source import SEQUENCE
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.optimize.statistics import GuessedStatistics, ObservedStatistics, StreamSample
@@ -155,6 +156,13 @@ def test_samples_show_rates_values_and_what_passes() -> None:
     share = known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'AA'",))
     assert share == pytest.approx(0.9, abs=0.01)
     assert 0 < known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'ZZ'",)) < 0.01
+    # What a sample or a ROWS window reads besides is not asked by the predicate.
+    sampled = pa.schema([("c0", pa.string()), ("c1", pa.int64())])
+    columns = ("carrier", SEQUENCE)
+    share = known.estimate_selectivity("flights", columns, sampled, ("c0 = 'AA'",))
+    assert share == pytest.approx(0.9, abs=0.01)
+    unknown = known.estimate_selectivity("flights", columns, sampled, ("c1 > 5",))
+    assert unknown == guess_selectivity(("c1 > 5",))
 
 
 def test_equal_queries_have_equal_plans_whatever_they_call_things(names) -> None:  # type: ignore[no-untyped-def]

@@ -176,9 +176,8 @@ def test_while_a_source_waits_for_the_runtime_others_define_things(
     creator = threading.Thread(target=create)
     creator.start()
     assert waits.wait(60)
-    other = threading.Thread(
-        target=lambda: pond.execute("CREATE STREAM t (v INTEGER); CREATE QUERY q AS FROM t")
-    )
+    definitions = "CREATE STREAM t (v INTEGER); CREATE QUERY q AS SELECT v FROM t"
+    other = threading.Thread(target=pond.execute, args=(definitions,))
     other.start()
     other.join(30)
     alone = not other.is_alive()
