@@ -121,7 +121,27 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    entity: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Entity"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -1304,7 +1324,7 @@ export interface components {
             group: string;
             id: string;
             /** @enum {string} */
-            kind: "stream" | "module" | "synopsis" | "join" | "derivation" | "relation" | "queries";
+            kind: "queue" | "stream" | "module" | "synopsis" | "eddy" | "join" | "operator" | "derivation" | "relation" | "queries";
             label: string;
             lit: boolean;
             queries: string[];
@@ -1439,6 +1459,7 @@ export interface components {
             streams: components["schemas"]["StreamFigures"][];
             uptime_s: number;
             version: string;
+            warnings: components["schemas"]["ErrorFields"][];
         };
         Stream: {
             ahead_us: number | null;
@@ -1531,6 +1552,7 @@ export interface components {
         TracedTuple: {
             at: string;
             matched: number;
+            path: string[];
             queries: string[];
             values: {
                 [key: string]: unknown;

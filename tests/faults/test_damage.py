@@ -18,6 +18,8 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
+from millpond.state.check_and_repair.check import check_store
+from millpond.state.check_and_repair.repair import repair_store
 from millpond.state.database import database
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.record import HEAD_BYTES
@@ -61,7 +63,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     """A store as a killed process leaves it, and its answers once it is opened again.
 
     It has a snapshot and records behind it, a push that is no epoch yet, and beside it, in `older`,
-    the database as it was some time before.
+    the database and the journal as they were some time before.
     """
     folder = tmp_path_factory.mktemp("damage")
     with pytest.MonkeyPatch.context() as patch:
@@ -80,6 +82,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
                 (folder / "older").mkdir()
                 for file in (folder / "living").glob("pond.db*"):
                     shutil.copy(file, folder / "older")
+                shutil.copytree(folder / "living" / "journal", folder / "older" / "journal")
         patch.setattr(database, "_SNAPSHOT_BYTES", 1 << 40)
         pond.execute("INSERT INTO names VALUES (3, 'three')")
         pond.ingest("s", [{"ts": "2024-01-01 00:06:00", "n": 3}])
@@ -145,7 +148,7 @@ DAMAGE: dict[str, Callable[[Path, random.Random], None]] = {
     "cut": cut, "flip": flip, "zero": zero, "delete": delete, "swap": swap,
 }  # fmt: skip
 PLACES = (
-    "FORMAT", "pond.db", "pond.db-wal", "journal/*.log", "journal/*.db", "segments/*",
+    "FORMAT", "LAST", "pond.db", "pond.db-wal", "journal/*.log", "journal/*.db", "segments/*",
     "rejects/*", "relations/*", "matches/*", "runs/*", "pairs/*", "inbox/*",
 )  # fmt: skip
 
@@ -219,6 +222,53 @@ def test_a_journal_that_was_cut_at_a_record_is_noticed(killed):
     _, body = read_file(path, first).records[-1]
     path.write_bytes(path.read_bytes()[: -HEAD_BYTES - len(body)])
     assert look(store, truth) == "refused"
+
+
+@pytest.mark.parametrize("records", range(1, 6))
+def test_a_journal_whose_end_the_database_does_not_know_either_is_noticed(killed, records):
+    """Both lose the same changes: records are cut off, and SQLite's write-ahead log is gone."""
+    folder, _ = killed
+    store = copy_of(folder / "killed")
+    first, path = list_files(store / "journal")[-1]
+    lost = sum(HEAD_BYTES + len(body) for _, body in read_file(path, first).records[-records:])
+    path.write_bytes(path.read_bytes()[:-lost])
+    (store / "pond.db-wal").unlink()
+    with pytest.raises(MillpondError, match="STORE-602") as raised:
+        open_local(store)
+    assert "LAST says that there were" in str(raised.value)
+    assert not check_store(store).is_whole
+    repaired = repair_store(store, store.with_name(f"{store.name}-repaired"))
+    assert repaired.source == "the journal"
+    assert repaired.lost
+    open_local(repaired.to).close()
+
+
+def test_an_older_copy_of_journal_and_database_is_noticed(killed):
+    folder, truth = killed
+    store = copy_of(folder / "killed")
+    shutil.rmtree(store / "journal")
+    for file in store.glob("pond.db*"):
+        file.unlink()
+    shutil.copytree(folder / "older", store, dirs_exist_ok=True)
+    assert look(store, truth) == "refused"
+
+
+def test_the_journal_of_another_store_is_noticed(killed):
+    folder, truth = killed
+    store, other = copy_of(folder / "killed"), folder / f"other{next(numbers)}"
+    open_local(other).close()
+    shutil.rmtree(store / "journal")
+    shutil.copytree(other, store, dirs_exist_ok=True, ignore=shutil.ignore_patterns("LAST"))
+    assert look(store, truth) == "refused"
+
+
+@pytest.mark.parametrize("left", [b"", b"3f2a9c", bytes(42)])
+def test_a_store_whose_last_was_never_written_opens(killed, left):
+    """Nobody waits for it to be on the disk."""
+    folder, truth = killed
+    store = copy_of(folder / "killed")
+    (store / "LAST").write_bytes(left)
+    assert look(store, truth) == "unharmed"
 
 
 @pytest.mark.slow

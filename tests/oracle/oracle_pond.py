@@ -230,6 +230,8 @@ class OraclePond:
                 self.world.streams[statement.name.lower()].advance_heartbeat(
                     statement.at, self.clock()
                 )
+            case statements.AddColumn():
+                self._add_column(statement)
             case statements.ResetClock():
                 self._reset_clock(statement)
             case statements.Drop():
@@ -391,6 +393,16 @@ class OraclePond:
             target.commit(rows, self.clock())
         else:
             target.insert(rows, self._when(statement.at))
+
+    def _add_column(self, statement: statements.AddColumn) -> None:
+        """Add a column, of which only queries of later may speak."""
+        history = self.world.streams[statement.name.lower()]
+        (column,) = _schema((statement.column,)).fields
+        if history.definition.schema.find(column.name) is None:
+            schema = Schema((*history.definition.schema.fields, column))
+            history.definition = replace(history.definition, schema=schema)
+            for element in history.elements:
+                element.row[column.name] = None
 
     def _reset_clock(self, statement: statements.ResetClock) -> None:
         history = self.world.streams[statement.name.lower()]

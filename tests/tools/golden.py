@@ -40,6 +40,7 @@ from tests.tools.under_pressure import choose_constraints, choose_settings
 
 from millpond.cql import parse_statement
 from millpond.cql.tree.statements import (
+    AddColumn,
     Ask,
     CreateQuery,
     CreateRelation,
@@ -186,6 +187,8 @@ class _Performance:
             self._compare(step, step.table, result.answer, expected.answer, ordered)
         if isinstance(statement, CreateStream | CreateRelation):
             self._note_declaration(statement)
+        if isinstance(statement, AddColumn):
+            self.feeds.add_column(statement)
 
     def _look(self, step: RunStatement, result: Any) -> None:
         """Compare the output of a statement about the catalog, or of EXPLAIN."""

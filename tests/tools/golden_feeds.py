@@ -12,7 +12,7 @@ from tests.tools import golden_table as cells
 from tests.tools.golden_file import Arrival, FeedRows
 from tests.tools.golden_ways import Variation
 
-from millpond.cql.tree.statements import CreateRelation, CreateStream
+from millpond.cql.tree.statements import AddColumn, CreateRelation, CreateStream
 from millpond.model.schema import canonical_type
 
 
@@ -45,6 +45,13 @@ class GoldenFeeds:
         self._delay[key] = statement.delay
         self._stamps[key] = (statement.timestamp_by or "").lower()
         return columns
+
+    def add_column(self, statement: AddColumn) -> None:
+        """Feed a stream with one more column, the last one."""
+        columns = self._columns[statement.name.lower()]
+        type_ = canonical_type(statement.column.type) or "VARCHAR"
+        if statement.column.name not in (name for name, _ in columns):
+            columns.append((statement.column.name, type_))
 
     def columns(self, step: FeedRows) -> list[tuple[str, str]]:
         """Find the names and types of the cells of a feed's rows."""

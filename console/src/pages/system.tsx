@@ -4,6 +4,7 @@ import { type Answer, type Entity, type ErrorFields, type History, type QueryCos
 import { bytes, cell, count, duration, moment, perSecond, seconds } from "../format";
 import { AnswerBox } from "../parts/answer";
 import { draw } from "../parts/chart";
+import { SettingButtons } from "../parts/entity";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
 import { change, link, route } from "../route";
@@ -13,7 +14,7 @@ export function System() {
   const shown = status.value;
   const rejectsOf = route.value.params.get("rejects");
   if (!shown) return <main><section class="panel"><p class="nothing">Waiting for the server …</p></section></main>;
-  const wrong = [...shown.problems, ...complaints(shown)];
+  const wrong = [...shown.problems, ...shown.warnings];
   return (
     <main>
       <section class={`panel ${wrong.length ? "" : "calm"}`} aria-labelledby="wrong-title">
@@ -71,20 +72,6 @@ export function System() {
       </section>
     </main>
   );
-}
-
-type Figures = NonNullable<typeof status.value>;
-
-/** What is wrong with streams and sinks, worded as problems. */
-function complaints(shown: Figures): ErrorFields[] {
-  const rest = { detail: null, hint: null, place: null };
-  const streams = shown.streams.filter((stream) => stream.reason).map((stream) => ({
-    ...rest, code: stream.state, message: `stream "${stream.name}"`, detail: stream.reason,
-  }));
-  const sinks = shown.sinks.filter((sink) => sink.dead).map((sink) => ({
-    ...rest, code: sink.state, message: `sink "${sink.name}" to ${sink.to}`, detail: sink.dead,
-  }));
-  return [...streams, ...sinks];
 }
 
 function behind(heartbeat: string | null, all: (string | null)[]): string {
@@ -283,18 +270,6 @@ function Entities() {
   );
   useEffect(() => { void look(); }, []);
   const found = all.filter((one) => !wanted || `${one.id} ${one.of}`.toLowerCase().includes(wanted));
-  const set = async (one: Entity, name: string) => {
-    const old = one.settings[name];
-    const text = prompt(`${name} of ${one.id}:`, cell(old));
-    if (text === null || text === cell(old)) return;
-    const value = typeof old === "number" ? Number(text) : typeof old === "boolean" ? text === "true" : text;
-    try {
-      await call("patch", "/v1/entities/{entity}", { path: { entity: one.id }, body: { [name]: value } as never });
-      await look();
-    } catch (problem) {
-      setError(fieldsOf(problem));
-    }
-  };
   return (
     <section class="panel" aria-labelledby="entities-title">
       <div class="tools">
@@ -313,9 +288,7 @@ function Entities() {
           return (
             <>
               <td><code>{one.id}</code></td><td>{one.kind}</td><td>{one.of}</td><td title={figures}>{figures}</td>
-              <td>{Object.entries(one.settings).map(([name, value]) => (
-                <button type="button" class="small" onClick={() => void set(one, name)} title={`Set ${name}`}>{name} {cell(value)}</button>
-              ))}</td>
+              <td><SettingButtons entity={one} done={() => void look()} failed={setError} /></td>
             </>
           );
         }} />

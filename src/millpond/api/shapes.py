@@ -389,7 +389,18 @@ class PlanNode(Shape):
     """
 
     id: str
-    kind: Literal["stream", "module", "synopsis", "join", "derivation", "relation", "queries"]
+    kind: Literal[
+        "queue",
+        "stream",
+        "module",
+        "synopsis",
+        "eddy",
+        "join",
+        "operator",
+        "derivation",
+        "relation",
+        "queries",
+    ]
     label: str
     group: str
     figures: dict[str, Any]
@@ -414,12 +425,16 @@ class PlanGraph(Shape):
 
 
 class TracedTuple(Shape):
-    """A tuple of a batch: its values, how many queries it `matched`, and the names of some."""
+    """A tuple of a batch: its values, how many queries it `matched`, and the names of some.
+
+    `path`: the ids of the nodes of the plan's graph that it went through.
+    """
 
     at: Instant
     values: dict[str, Any]
     queries: list[str]
     matched: int
+    path: list[str]
 
 
 class Trace(Shape):
@@ -690,7 +705,11 @@ class SinkFigures(Shape):
 
 
 class Status(Shape):
-    """An overview of the pond."""
+    """An overview of the pond.
+
+    `problems`: what is broken. `warnings`: what gives way because there is too much to do, and what
+    was given up; their `code` is the action. Both say in `hint` what to do.
+    """
 
     version: str
     ready: bool
@@ -700,6 +719,7 @@ class Status(Shape):
     relations: int
     uptime_s: float
     problems: list[ErrorFields]
+    warnings: list[ErrorFields]
     sinks: list[SinkFigures]
     set_aside: SetAside
     runtime: dict[str, Any]

@@ -85,6 +85,7 @@ class Derived:
             its changes are of which reduction.
         marks: Of a change log: where the query's later definitions begin, in order.
         known_by: Of a change log whose query once read other streams: the ids of the first ones.
+        text_epoch: The epoch at which the text was given: it reads the columns streams had then.
     """
 
     text: str
@@ -96,6 +97,7 @@ class Derived:
     periods: tuple[tuple[int, str], ...] = ()
     marks: tuple[DefinitionMark, ...] = ()
     known_by: tuple[int, ...] | None = None
+    text_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class StreamDef:
     overload: str = "block"
     #: How often its clock was set back: its elements' numbers mean others from then on.
     resets: int = 0
+    #: How many elements became rejects by that.
+    taken_back: int = 0
     #: What its elements usually satisfy, for joins and groupings to need less memory.
     constraints: tuple[Constraint, ...] = ()
 
@@ -256,7 +260,8 @@ PSEUDO_SCHEMAS = {REJECTS: REJECTS_SCHEMA, SHED: SHED_SCHEMA}
 class RelationDef:
     """A relation; `primary_key` names columns whose values are unique at every instant.
 
-    `view` is set for CREATE RELATION … AS: the text of the query it stands for.
+    `view` is set for CREATE RELATION … AS: the text of the query it stands for, which was given at
+    the epoch `text_epoch` and reads the columns that streams had then.
     """
 
     id: int
@@ -267,6 +272,7 @@ class RelationDef:
     source: SourceDef | None = None
     text: str = ""
     view: str | None = None
+    text_epoch: int = 0
 
 
 #: The options of every query that sets none; never changed.
@@ -293,7 +299,7 @@ class QueryDef:
     `options` holds only the options that were set: materialize, weight, active, max_rows, seed, …
     `changes_after` is the last instant whose changes are not delivered, because the instant was
     final when the query was registered. `template` is what `text` was made of, if it had
-    parameters.
+    parameters. `replaced_epoch` is the epoch at which `text` replaced another one, 0 if none did.
     """
 
     id: int
@@ -305,10 +311,19 @@ class QueryDef:
     suspended: str | None = None
     changes_after: int = BEGINNING - 1
     template: Template | None = None
+    replaced_epoch: int = 0
 
     def __post_init__(self) -> None:
         if not self.options:  # most of tens of thousands of queries set none and share one mapping
             object.__setattr__(self, "options", _NO_OPTIONS)
+
+    @property
+    def text_epoch(self) -> int | None:
+        """The epoch at which the text was given: it reads the columns streams had then.
+
+        None: it is given now.
+        """
+        return self.replaced_epoch or self.registered_epoch or None
 
     @property
     def active(self) -> bool:

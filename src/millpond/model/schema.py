@@ -233,12 +233,14 @@ class Field:
     """A column: its name as declared, its canonical type name, and whether it is NOT NULL.
 
     `computed` is the CQL of a column that is computed from the others when a row is admitted.
+    `added` is the epoch whose ALTER STREAM added the column; 0: it was declared with the stream.
     """
 
     name: str
     type: str
     required: bool = False
     computed: str | None = None
+    added: int = 0
 
     @property
     def query_type(self) -> str:
@@ -267,6 +269,17 @@ class Schema:
         """The columns that rows are given with: those that are not computed."""
         return tuple(f for f in self.fields if f.computed is None)
 
+    @property
+    def added(self) -> tuple[Field, ...]:
+        """The columns that older elements do not have: they are NULL there."""
+        return tuple(f for f in self.fields if f.added)
+
+    def as_of(self, epoch: int) -> Schema:
+        """The columns that there were at an epoch; the schema itself if these are all."""
+        if all(f.added <= epoch for f in self.fields):
+            return self
+        return Schema(tuple(f for f in self.fields if f.added <= epoch))
+
     def find(self, name: str) -> Field | None:
         """Find the column of that name, in any case."""
         lower = name.lower()
@@ -290,7 +303,13 @@ class Schema:
     def from_json(fields: list[dict[str, Any]]) -> Schema:
         return Schema(
             tuple(
-                Field(f["name"], f["type"], bool(f.get("required")), f.get("computed"))
+                Field(
+                    f["name"],
+                    f["type"],
+                    bool(f.get("required")),
+                    f.get("computed"),
+                    f.get("added", 0),
+                )
                 for f in fields
             )
         )

@@ -13,6 +13,7 @@ from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.engine.eddy.routing import Account
 from millpond.engine.promising.look import Look
 from millpond.errors import MillpondError
+from millpond.model.schema import Field
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
@@ -24,13 +25,14 @@ StoredRows = tuple[str, str, tuple[tuple[int, int], ...], int]
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """A kept segment a job may read."""
+    """A kept segment a job may read; `added` are the columns that its file may lack."""
 
     path: str
     checksum: str
     seq_runs: tuple[tuple[int, int], ...]
     min_ts: int
     max_ts: int
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)

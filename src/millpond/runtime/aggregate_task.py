@@ -17,6 +17,7 @@ from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import compute_blocks
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
+from millpond.model.schema import Field
 from millpond.runtime.batch_tasks import failed_slots
 from millpond.state.aggregate_file import Kept, Measured, write_totals
 from millpond.state.arrow_file import open_arrow
@@ -37,6 +38,7 @@ class AggregateJob:
         checksum: The checksum of its file.
         matches: The file of matches and its checksum, for each slot of `measured`.
         measured: What is wanted.
+        added: The columns that the file may lack.
     """
 
     store: str
@@ -45,6 +47,7 @@ class AggregateJob:
     checksum: str
     matches: dict[int, tuple[str, str]]
     measured: tuple[Measured, ...]
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class _MatchedSegment:
 
 def compute_totals(job: AggregateJob) -> AggregateResult:
     """Compute and write the totals of a job."""
-    table = open_segment(Path(job.store) / job.path, job.checksum)
+    table = open_segment(Path(job.store) / job.path, job.checksum, job.added)
     made: dict[Measured, Kept] = {}
     views: dict[int | None, _MatchedSegment | None] = {}
     for measured in job.measured:

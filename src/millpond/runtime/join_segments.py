@@ -20,6 +20,7 @@ from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.plan import ArrangementKey
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
+from millpond.model.schema import Field
 from millpond.runtime.batch_tasks import failed_slots
 from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
 from millpond.state.segment_file import global_seq
@@ -34,7 +35,8 @@ class SegmentPart:
     """A segment a join reads: its file, its arrival numbers, and its stored runs and matches.
 
     `runs` are (key, shard, shards, path, checksum), `matches` (low, upto, path, checksum).
-    `is_old` says that all its elements arrived before the core's position.
+    `is_old` says that all its elements arrived before the core's position; `added` are the columns
+    that its file may lack.
     """
 
     segment_id: int
@@ -46,6 +48,7 @@ class SegmentPart:
     is_old: bool = False
     runs: tuple[tuple[str, int, int, str, str], ...] = ()
     matches: tuple[tuple[int, int, str, str], ...] = ()
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)

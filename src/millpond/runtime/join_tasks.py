@@ -276,7 +276,7 @@ class _ProbeTask:
         parts: list[StemPart] = []
         offset = 0
         for own in self.job.leaves[leaf]:
-            table = open_segment(Path(self.job.store) / own.path, own.checksum)
+            table = open_segment(Path(self.job.store) / own.path, own.checksum, own.added)
             sets = query_sets(self.job.store, own, table.num_rows, slots)
             runs = StoredRuns(
                 self.job.store, own, self.job.shard, self.job.shards, self.sharded, self.built

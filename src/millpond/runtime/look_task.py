@@ -207,7 +207,7 @@ class LookJob:
     def _list_views(self, stream: str) -> list[RegionSegment]:
         store = self.job.store
         return [
-            _views.get((store, f.path, f.seq_runs), lambda f=f: RegionSegment(store, f))  # type: ignore[misc]
+            _views.get((store, f.path, f.seq_runs, f.added), lambda f=f: RegionSegment(store, f))  # type: ignore[misc]
             for f in self.job.streams.get(stream, ())
         ]
 

@@ -18,7 +18,7 @@ from millpond.engine.matching.match import match
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
-from millpond.model.schema import Schema
+from millpond.model.schema import Field, Schema
 from millpond.runtime.batch_tasks import (
     BuiltSegment,
     failed_slots,
@@ -41,6 +41,7 @@ class BackfillJob:
     stem: str
     low: int
     upto: int
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def backfill(job: BackfillJob) -> list[BackfillResult]:
     stem = StemSnapshot.load(Path(job.stem))
     done = []
     for segment_id, path, checksum in job.segments:
-        table = open_segment(Path(job.store) / path, checksum)
+        table = open_segment(Path(job.store) / path, checksum, job.added)
         found = match(table, stem, ScalarEvaluator.of_this_thread())
         file = write_matches(job.store, matches_table(found))
         done.append(BackfillResult(segment_id, file, job.low, job.upto, found.failed))
@@ -77,6 +78,7 @@ class MergeJob:
     segments: tuple[tuple[int, str, str, tuple[tuple[int, int], ...], int], ...]
     stem: str | None
     upto: int
+    added: tuple[Field, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def merge(job: MergeJob) -> MergeResult:
     """Merge by (timestamp, sequence) and match again, which also removes dropped slots."""
     tables = []
     for _, path, checksum, runs, rows in job.segments:
-        table = open_rows(Path(job.store) / path, checksum, runs, rows)
+        table = open_rows(Path(job.store) / path, checksum, runs, rows, job.added)
         sequence = global_seq(table["__seq"].to_numpy(), runs)
         at = table.schema.get_field_index("__seq")
         tables.append(table.set_column(at, "__seq", pa.array(sequence)))
@@ -141,7 +143,7 @@ class CutResult:
 def cut(job: CutJob) -> CutResult:
     """Write what is left without matches, which backfill makes."""
     path, checksum, runs, rows = job.segment
-    table = open_rows(Path(job.store) / path, checksum, runs, rows)
+    table = open_rows(Path(job.store) / path, checksum, runs, rows, job.schema.added)
     stays = table["__ts"].to_numpy() <= job.after
     kept = table.filter(pa.array(stays))
     built, base = None, 0

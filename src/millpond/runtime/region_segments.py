@@ -25,7 +25,7 @@ class RegionSegment:
 
     def __init__(self, store: str, file: SegmentFile) -> None:
         self.file = file
-        self.table = open_segment(Path(store) / file.path, file.checksum)
+        self.table = open_segment(Path(store) / file.path, file.checksum, file.added)
         self.ts: np.ndarray = self.table["__ts"].to_numpy()
         self._runs: dict[str, SortedRun] = {}
 

@@ -96,7 +96,7 @@ class _Segments:
         #: Mapped segments with elements that matter: file, rows, timestamps, bytes of a row.
         self._parts: list[tuple[SegmentFile, pa.Table, npt.NDArray[np.int64], float]] = []
         for file in job.streams[stream]:
-            table = open_segment(Path(job.store) / file.path, file.checksum)
+            table = open_segment(Path(job.store) / file.path, file.checksum, file.added)
             # The predicates of a shared log's members are of any column.
             table = table.select(self._columns if self._members is None else table.column_names)
             self._empty = table.slice(0, 0)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from millpond.catalog.objects import SummaryDef
 from millpond.engine.joins.keys import Axis, axis_of, code_column
+from millpond.model.schema import Field
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.synopses.summaries.protocol import Cells, SummaryKind
 from millpond.synopses.summaries.stream_summary import StreamSummary, make_kind
@@ -110,7 +111,8 @@ class SummaryJob:
 def summarize(job: SummaryJob) -> Cells:
     """Return the cells of a summary of these elements alone."""
     summary = job.plan.begin(job.position)
+    own = (Field(job.plan.attribute, job.plan.type),)
     for path, checksum, seq_runs in job.segments:
-        elements = open_segment(Path(job.store) / path, checksum)
+        elements = open_segment(Path(job.store) / path, checksum, own)
         summary = job.plan.add(summary, elements, seq_runs, job.since)
     return summary.cells

@@ -21,7 +21,7 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.tolerance import Reduction
-from millpond.cql.tree.statements import AlterConstraint
+from millpond.cql.tree.statements import AddColumn, AlterConstraint
 from millpond.engine.scalars.residual_query import Limits, Residual
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -228,9 +228,6 @@ class Components:
             settings.get("ceilings"),
         )
         self.invoker.choose_reduction = self._choose_reduction
-        self.refresher = Refresher(
-            self.log, self.registrar, self.invoker, self.events, self.pressure.defers
-        )
         self.maintenance = Maintenance(
             store,
             self.log,
@@ -256,6 +253,15 @@ class Components:
             self.invoker.present,
             statistics,
             settings.get("changes"),
+        )
+        self.invoker.kept_answers.make_plan = self.derivations.plan_answer
+        self.refresher = Refresher(
+            self.log,
+            self.registrar,
+            self.invoker,
+            self.floors,
+            self.events,
+            self.pressure.defers,
         )
         self.advancer = Advancer(
             store,
@@ -402,6 +408,14 @@ class Components:
         self.derivations.plan_anew(stream.id)
         return altered
 
+    def add_column(self, statement: AddColumn, stream: StreamDef) -> StreamDef:
+        """Add a column to a stream. Raises as `StreamAlterations.add_column`."""
+        self.runtime.wake_inbox()
+        with self.definitions, self.registrar.lock:
+            altered = self.alterations.add_column(statement, stream)
+        self.events.definitions_changed()
+        return altered
+
     def reset_clock(self, stream: StreamDef, to: int) -> ClockReset:
         """Set a stream's clock back; what was inserted before counts.
 
@@ -412,7 +426,7 @@ class Components:
         self.runtime.wake_inbox()
         with self.definitions:
             done = self.clock_resets.reset(stream, to)
-        self.events.definitions_changed()
+        self.events.clock_reset(stream, done.rejected)
         return done
 
     def describe_set_aside(self) -> dict[str, int]:

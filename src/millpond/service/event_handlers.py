@@ -52,6 +52,10 @@ class Observer(Protocol):
         """Count changes that became an epoch."""
         ...
 
+    def count_reset(self, stream: StreamDef, rejected: int) -> None:
+        """Count elements that a reset of the stream's clock made rejects."""
+        ...
+
     def count_invocation(self, seconds: float) -> None:
         """Count an answer that took so many seconds."""
         ...
@@ -141,6 +145,12 @@ class EventHandlers(Events):
         """Wake those who work for queries and streams."""
         self._maintenance.wake()
         self._advancer.wake()
+
+    def clock_reset(self, stream: StreamDef, rejected: int) -> None:
+        """Count the rejects, and wake those who make anew what was taken back."""
+        for observer in self.observers:
+            observer.count_reset(stream, rejected)
+        self.definitions_changed()
 
     def runtime_changed(self, reason: MillpondError | None) -> None:
         """Wake those whose tasks failed while there was no runtime."""

@@ -57,6 +57,10 @@ class Events(Protocol):
         """Somebody activated a followed query; `changes` is its change log."""
         ...
 
+    def clock_reset(self, stream: StreamDef, rejected: int) -> None:
+        """The clock of a stream was set back, which made so many elements rejects."""
+        ...
+
     def runtime_changed(self, reason: MillpondError | None) -> None:
         """The runtime cannot run tasks, and why; None: it can again."""
         ...

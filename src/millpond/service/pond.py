@@ -342,7 +342,7 @@ class Pond:
     def trace(
         self, stream: str, query: str | int | None = None, tuples: int = 20
     ) -> dict[str, Any]:
-        """Trace the last tuples of a stream's newest batch: which queries each went to.
+        """Trace the last tuples of a stream's newest batch: to which queries, by which nodes.
 
         Args:
             stream: The stream's name.
@@ -353,7 +353,7 @@ class Pond:
             MillpondError: CQL-201.
         """
         chosen = None if query is None else self.query(query).definition
-        return trace_batch(self._components, stream, chosen, tuples)
+        return trace_batch(self._components, self.entities.every(), stream, chosen, tuples)
 
     def history(self, span: Span = "hour") -> dict[str, Any]:
         """Tell figures of the last hour or week, as the pond sampled them."""

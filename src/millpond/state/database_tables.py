@@ -156,7 +156,12 @@ def definition_row(
         case StreamDef():
             body: dict[str, Any] = {
                 "name": definition.name,
-                "schema": definition.schema.to_json(),
+                "schema": [
+                    {**column, **({"added": field.added} if field.added else {})}
+                    for column, field in zip(
+                        definition.schema.to_json(), definition.schema.fields, strict=True
+                    )
+                ],
                 "timestamp_by": definition.timestamp_by,
                 "delay": definition.delay,
                 "idle_after": definition.idle_after,
@@ -171,7 +176,7 @@ def definition_row(
             if definition.constraints:
                 body["constraints"] = [c.to_json() for c in definition.constraints]
             if definition.resets:
-                body["resets"] = definition.resets
+                body |= {"resets": definition.resets, "taken_back": definition.taken_back}
             if definition.derived is not None:
                 body["derived"] = _derived_json(definition.derived)
             return definition.id, "stream", _dump(body)
@@ -185,6 +190,8 @@ def definition_row(
                 "text": definition.text,
                 "view": definition.view,
             }
+            if definition.text_epoch:
+                body["text_epoch"] = definition.text_epoch
             return definition.id, "relation", _dump(body)
         case QueryDef():
             body = {
@@ -198,6 +205,8 @@ def definition_row(
             }
             if definition.template is not None:
                 body["template"] = asdict(definition.template)
+            if definition.replaced_epoch:
+                body["replaced_epoch"] = definition.replaced_epoch
             return definition.id, "query", _dump(body)
 
 
@@ -235,7 +244,8 @@ def definition_of(
 def _derived_json(derived: Derived) -> dict[str, Any]:
     """A derivation as JSON has it; what most do not have is left out."""
     facts = asdict(derived)
-    return {n: v for n, v in facts.items() if n not in ("marks", "known_by", "periods") or v}
+    seldom = ("marks", "known_by", "periods", "text_epoch")
+    return {n: v for n, v in facts.items() if n not in seldom or v}
 
 
 def _read_derived(body: dict[str, Any]) -> Derived:

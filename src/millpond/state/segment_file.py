@@ -8,12 +8,14 @@ file gives it back without copying a byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.schema import Field, arrow_type
 from millpond.state.arrow_file import open_arrow
 
 TIMESTAMP, SEQUENCE = "__ts", "__seq"
@@ -37,8 +39,15 @@ def encode_elements(elements: pa.Table) -> pa.Table:
     return kept
 
 
-def open_segment(path: str | Path, checksum: str | None = None) -> pa.Table:
+def open_segment(
+    path: str | Path, checksum: str | None = None, added: Sequence[Field] = ()
+) -> pa.Table:
     """Open a segment's elements, memory-mapped: the declared columns, `__ts`, `__seq`.
+
+    Args:
+        path: The file.
+        checksum: Its checksum.
+        added: `Schema.added` of its stream: those that the file lacks are NULL in every element.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
@@ -52,11 +61,33 @@ def open_segment(path: str | Path, checksum: str | None = None) -> pa.Table:
         table = table.replace_schema_metadata()
     if SEQUENCE not in names:
         table = table.append_column(SEQUENCE, _first_numbers(table.num_rows))
-    return table
+    return add_columns(table, added) if added else table
+
+
+def add_columns(elements: pa.Table, added: Sequence[Field]) -> pa.Table:
+    """Add the columns that elements lack because they are older, with NULL in every row."""
+    names = set(elements.column_names)
+    for column in added:
+        if column.name not in names:
+            type_ = arrow_type(column.type)
+            at = elements.schema.get_field_index(TIMESTAMP)
+            nulls = _nulls(type_, (elements.num_rows - 1).bit_length()).slice(0, elements.num_rows)
+            elements = elements.add_column(at, pa.field(column.name, type_), nulls)
+    return elements
+
+
+@lru_cache(64)
+def _nulls(type_: pa.DataType, bits: int) -> pa.Array:
+    """2 ** bits NULLs of a type, shared by all segments that are that large."""
+    return pa.nulls(1 << bits, type_)
 
 
 def open_rows(
-    path: str | Path, checksum: str, seq_runs: tuple[tuple[int, int], ...], rows: int
+    path: str | Path,
+    checksum: str,
+    seq_runs: tuple[tuple[int, int], ...],
+    rows: int,
+    added: Sequence[Field] = (),
 ) -> pa.Table:
     """Open a segment's own rows of a file that may have those of other segments, too.
 
@@ -65,11 +96,12 @@ def open_rows(
         checksum: Its checksum.
         seq_runs: `SegmentRef.seq_runs`: the segment's rows begin with the `__seq` of the first run.
         rows: How many rows the segment has.
+        added: As of `open_segment`.
 
     Raises:
         MillpondError: STORE-602, the file is missing, torn or corrupt.
     """
-    table = open_segment(path, checksum)
+    table = open_segment(path, checksum, added)
     return table if table.num_rows == rows else table.slice(seq_runs[0][0], rows)
 
 

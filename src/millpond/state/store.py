@@ -4,6 +4,7 @@
     DUCKDB        by which DuckDB what is derived from elements was computed
     LOCK          held by the process that has the store open; says which
     journal/      every change as a numbered, checksummed record; snapshots of pond.db
+    LAST          the number of the journal's last record
     pond.db       definitions, clocks, the epoch log, the inbox's rows (SQLite): the journal's fold
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas

@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -34,6 +35,7 @@ from millpond.catalog.objects import (
     SummaryDef,
 )
 from millpond.catalog.sink_def import SinkDef
+from millpond.model.schema import Field
 from millpond.model.time import BEGINNING
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
@@ -263,6 +265,18 @@ class Version:
     sinks: Mapping[str, SinkDef] = field(default_factory=lambda: MappingProxyType({}))
     #: The pond's settings that ALTER SYSTEM has set.
     settings: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    #: The epochs at which columns were added to streams, in ascending order.
+    additions: tuple[int, ...] = ()
+
+    def seen_by(self, text_epoch: int) -> int | None:
+        """Up to which addition a text given at an epoch knows columns; None: it knows all.
+
+        Texts with equal numbers see equal columns.
+        """
+        known = bisect_right(self.additions, text_epoch)
+        if known == len(self.additions):
+            return None
+        return self.additions[known - 1] if known else 0
 
     def definition(self, id: int) -> Definition | None:
         """Find the stream, relation or query of that id."""
@@ -299,6 +313,10 @@ class Version:
         """List the streams that have a name: all but the change logs of standing queries."""
         return [s for s in self.streams.values() if not s.is_change_log]
 
+    def count_accepted(self, stream: StreamDef) -> int:
+        """Count the elements a stream ever had; those that a reset made rejects are no elements."""
+        return self.clock(stream.id).next_seq - stream.taken_back
+
     def change_log(self, query_id: int) -> StreamDef | None:
         """Find the change log of a standing query; None if nobody ever followed the query."""
         return self.streams.get(self.ids.get(change_log_name(query_id), -1))
@@ -317,6 +335,11 @@ class Version:
     def segments(self, stream_id: int, kind: str = DATA) -> tuple[SegmentRef, ...]:
         """Return a stream's segments, sorted by (min_ts, id)."""
         return self.states.get(stream_id, _NOTHING).segments(kind)
+
+    def added_columns(self, stream_id: int) -> tuple[Field, ...]:
+        """Return the columns that older elements of a stream do not have."""
+        stream = self.streams.get(stream_id)
+        return () if stream is None else stream.schema.added
 
     def bytes_of(self, segment: SegmentRef) -> int:
         """Return how many bytes of its file are a segment's, about."""

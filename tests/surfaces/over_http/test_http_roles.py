@@ -243,6 +243,7 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
         [],
     ),
     "ResetClock": ("ALTER STREAM flights RESET CLOCK TO TIMESTAMP '2026-03-01 11:59:59'", []),
+    "AddColumn": ("ALTER STREAM flights ADD COLUMN gate VARCHAR", []),
     "AlterConstraint": ("ALTER STREAM flights ADD CONSTRAINT one UNIQUE (carrier)", []),
     "AlterSystem": ("ALTER SYSTEM SET (queue_memory = '64 MB')", []),
     "CreateQuery": (

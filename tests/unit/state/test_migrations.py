@@ -45,6 +45,7 @@ def pickle_as_before(packed: bytes, patch: pytest.MonkeyPatch) -> bytes:
 def before(store: Path) -> None:
     """Make a store one of format 1 again."""
     shutil.rmtree(store / "journal")
+    (store / "LAST").unlink()
     (store / "FORMAT").write_text("millpond store 1\n")
     with (
         pytest.MonkeyPatch.context() as patch,

@@ -38,6 +38,7 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.CreateSink: Role.ADMIN,
     statements.AlterSystem: Role.ADMIN,
     statements.AlterConstraint: Role.ADMIN,
+    statements.AddColumn: Role.ADMIN,
     statements.ResetClock: Role.ADMIN,
     statements.CreateQuery: Role.WRITER,
     statements.Alter: Role.WRITER,

@@ -46,7 +46,7 @@ class ColumnParser(ConstraintParser):
             elif kind == "stream" and self.sees_constraint():
                 constraints.append(self.constraint())
             else:
-                columns.append(self._column())
+                columns.append(self.column())
                 key_start = self.here()
                 if self._primary_key():
                     keys = self._only_key(keys, ((columns[-1].name,), self.since(key_start)))
@@ -85,10 +85,12 @@ class ColumnParser(ConstraintParser):
             )
         return found
 
-    def _column(self) -> ColumnDef:
+    def column(self) -> ColumnDef:
+        """Read one declared column, its type and what it is computed from."""
         start = self.here()
         name, _ = self.name("a column")
-        if self.sees_symbol(TokenType.COMMA) or self.sees_symbol(TokenType.R_PAREN):
+        behind = (TokenType.COMMA, TokenType.R_PAREN)
+        if self.at_end() or any(map(self.sees_symbol, behind)):
             self.fail_expecting(f'the type of column "{name}"', "Write for example: delay DOUBLE.")
         words = [self.name(f'the type of column "{name}"')[0]]
         for more in _MORE_TYPE_WORDS:

@@ -9,6 +9,7 @@ from sqlglot.tokenizer_core import TokenType
 from millpond.cql.parse.sinks import SinkParser
 from millpond.cql.tree.nodes import RelationToStream
 from millpond.cql.tree.statements import (
+    AddColumn,
     Alter,
     AlterConstraint,
     AlterSystem,
@@ -270,7 +271,7 @@ class DefinitionParser(SinkParser):
 
     # ALTER and DROP
 
-    def alter(self) -> Alter | AlterConstraint | AlterSystem | ResetClock:
+    def alter(self) -> AddColumn | Alter | AlterConstraint | AlterSystem | ResetClock:
         """Read what follows ALTER."""
         if self.accept("SYSTEM"):
             self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
@@ -284,6 +285,8 @@ class DefinitionParser(SinkParser):
             self.expect("TO", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
             self.expect("TIMESTAMP", hint="Write TO TIMESTAMP 'YYYY-MM-DD HH:MM:SS'.")
             return ResetClock(name=name, to=self.timestamp(), name_span=span, **self.frame())
+        if kind == "stream" and self.accept("ADD", "COLUMN"):
+            return self._add_column(name, span)
         if kind == "stream" and self.accept("ADD"):
             add = self.constraint()
             return AlterConstraint(name=name, add=add, name_span=span, **self.frame())
@@ -294,6 +297,23 @@ class DefinitionParser(SinkParser):
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
         options = self._some_options()
         return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+
+    def _add_column(self, name: str, span: Span) -> AddColumn:
+        if_not_exists = self.accept("IF", "NOT", "EXISTS")
+        column = self.column()
+        if self.sees("DEFAULT"):
+            raise self.fault(
+                "a default of a column",
+                detail="Elements from before, and rows without the column, have NULL there.",
+                hint=f"Leave DEFAULT out, and write coalesce({column.name}, ...) in queries.",
+            )
+        return AddColumn(
+            name=name,
+            column=column,
+            if_not_exists=if_not_exists,
+            name_span=span,
+            **self.frame(),
+        )
 
     def _some_options(self) -> dict[str, Any]:
         start = self.here()

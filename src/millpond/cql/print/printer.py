@@ -18,6 +18,7 @@ from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree.statements import (
+    AddColumn,
     Alter,
     AlterConstraint,
     AlterSystem,
@@ -229,6 +230,13 @@ def _(statement: AlterConstraint) -> str:
     if statement.add is not None:
         return f"{head} ADD {print_constraint(statement.add)}"
     return f"{head} DROP CONSTRAINT {print_name(statement.drop or '')}"
+
+
+@_print.register
+def _(statement: AddColumn) -> str:
+    once = "IF NOT EXISTS " * statement.if_not_exists
+    column = _columns((statement.column,))
+    return f"ALTER STREAM {print_name(statement.name)} ADD COLUMN {once}{column}"
 
 
 @_print.register

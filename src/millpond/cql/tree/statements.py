@@ -258,6 +258,15 @@ class AlterConstraint(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AddColumn(Statement):
+    """`ALTER STREAM name ADD COLUMN [IF NOT EXISTS] column TYPE`."""
+
+    name: str
+    column: ColumnDef
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ResetClock(Statement):
     """`ALTER STREAM name RESET CLOCK TO TIMESTAMP '…'`: elements after `to` become rejects."""
 

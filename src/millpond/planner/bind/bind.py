@@ -51,7 +51,7 @@ from millpond.planner.residual import LEAF, write_residual_sql
 from millpond.planner.resolve.estimates import name_estimates
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.inner_streams import name_inner_streams
-from millpond.planner.resolve.names import Names
+from millpond.planner.resolve.names import Names, mark_text
 from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
 from millpond.planner.resolve.pushdown import is_pushed_whole, push_down
@@ -75,24 +75,28 @@ class Binding:
     summaries: frozenset[SummaryDef] = frozenset()
 
 
-def bind(query: exp.Expr, text: str, catalog: Names) -> BoundQuery:
+def bind(query: exp.Expr, text: str, catalog: Names, text_epoch: int | None = None) -> BoundQuery:
     """Bind a query: resolve its names, check its types, find its leaves.
 
     Args:
         query: The tree of `text`; it is not changed.
         text: The query's text, to which the tree's places refer.
         catalog: Where names are looked up.
+        text_epoch: The epoch at which the text was given: columns that were added to streams
+            later are not there for it. None: it is given now.
 
     Raises:
         MillpondError: CQL-2xx or CQL-301, at the wrong part of the text.
     """
-    return bind_with_definitions(query, text, catalog).query
+    return bind_with_definitions(query, text, catalog, text_epoch).query
 
 
-def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding:
+def bind_with_definitions(
+    query: exp.Expr, text: str, catalog: Names, text_epoch: int | None = None
+) -> Binding:
     """Bind a query as `bind`; return the definitions it was bound with too."""
     try:
-        return with_room(lambda: _bind(query, text, catalog))
+        return with_room(lambda: _bind(query, text, catalog, text_epoch))
     except RecursionError:
         raise MillpondError(
             "CQL-219",
@@ -101,12 +105,13 @@ def bind_with_definitions(query: exp.Expr, text: str, catalog: Names) -> Binding
         ) from None
 
 
-def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
+def _bind(query: exp.Expr, text: str, catalog: Names, text_epoch: int | None) -> Binding:
     tree = query.copy()
-    name_inner_streams(tree, text, catalog)
+    mark_text(tree, text_epoch)
+    inner = name_inner_streams(tree, text, catalog)
     views = expand_views(tree, text, catalog)
     if views:
-        name_inner_streams(tree, text, catalog)
+        inner |= name_inner_streams(tree, text, catalog)
     expand_approximations(tree)
     move_window_queries(tree)
     called = name_functions(tree, catalog)
@@ -152,7 +157,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names) -> Binding:
         preference=preference,
         partial=partial,
     )
-    return Binding(bound, {**resolver.used, **views}, called, bound.summaries)
+    return Binding(bound, {**resolver.used, **views, **inner}, called, bound.summaries)
 
 
 def _number_leaves(leaves: list[Leaf], body: exp.Expr) -> list[Leaf]:

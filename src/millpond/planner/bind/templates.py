@@ -92,25 +92,32 @@ class Binder:
         self._long: dict[str, Binding] = {}
         self._filling = threading.Lock()
 
-    def bind(self, text: str) -> BoundQuery:
+    def bind(self, text: str, seen: int | None = None) -> BoundQuery:
         """Bind a query.
+
+        Args:
+            text: The query.
+            seen: The `text_epoch` of `bind`; equal for all texts that see equal columns.
 
         Raises:
             MillpondError: CQL-1xx, CQL-2xx or CQL-301, with its place in `text`.
         """
-        if (long := self._long.get(text)) is not None and self._is_current(long):
+        sight = "" if seen is None else f"\0{seen}"
+        if (long := self._long.get(text + sight)) is not None and self._is_current(long):
             return long.query
         outline, values = _outline(text)
+        outline += sight
         known = self._outlines.get(outline)
         if known is not None and (bound := self._fill_known(known, values, text)) is not None:
             return bound
         key, constants = _shape_of(tokenize(text))
+        key = (*key, sight) if sight else key
         bound = self._fill_known(key, [token.text for token in constants], text)
         if bound is None:
-            binding = bind_with_definitions(parse_query(text), text, self._catalog)
+            binding = bind_with_definitions(parse_query(text), text, self._catalog, seen)
             bound = binding.query
             if _has_long_list(bound.tree):
-                self._keep_long(text, binding)
+                self._keep_long(text + sight, binding)
                 return bound
             self._keep(key, constants, binding)
         if values == [token.text for token in constants] and _places(text) == [

@@ -228,7 +228,9 @@ class FromClause:
         leaf = leaf_of(
             node, self.resolver.text, self.resolver.catalog, self.period, direct=self.direct
         )
-        self.resolver.used[".".join(p.name for p in node.parts)] = leaf.definition
+        name = ".".join(p.name for p in node.parts)
+        found = self.resolver.catalog.find(name)
+        self.resolver.used[name] = leaf.definition if found is None else found
         self.resolver.leaves.append(leaf)
         spell(node.this, leaf.definition.name)
         columns = leaf.definition.schema.names

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import Definition, StreamDef
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree import nodes
 from millpond.cql.tree.places import place, span_of
 from millpond.errors import MillpondError
-from millpond.planner.resolve.names import Names
+from millpond.planner.resolve.names import TEXT_EPOCH, Names, see_definition
 from millpond.planner.resolve.placement import find_set_call, has_aggregate
 
 #: What the names of streams begin with that subqueries stand for.
@@ -32,9 +32,12 @@ class InnerStreamMissing(MillpondError):
 
     Attributes:
         query: The subquery's CQL.
+        text_epoch: The epoch at which it was given; None: now.
     """
 
-    def __init__(self, query: str, name: str, subquery: exp.Expr, text: str) -> None:
+    def __init__(
+        self, query: str, name: str, subquery: exp.Expr, text: str, text_epoch: int | None
+    ) -> None:
         super().__init__(
             "CQL-301",
             "a subquery that is a stream is not available here yet",
@@ -45,19 +48,25 @@ class InnerStreamMissing(MillpondError):
         )
         self.query = query
         self.name = name
+        self.text_epoch = text_epoch
 
 
-def name_inner_streams(tree: exp.Expr, text: str, catalog: Names) -> None:
+def name_inner_streams(tree: exp.Expr, text: str, catalog: Names) -> dict[str, Definition]:
     """Replace the subqueries that are streams by the names of their streams, in the tree itself.
+
+    Returns:
+        What the names of the streams depend on: the streams that the subqueries read, by name.
 
     Raises:
         InnerStreamMissing: the pond has no such stream yet.
     """
+    used: dict[str, Definition] = {}
     for subquery in list(_find_inner_streams(tree)):
         inner = print_query(subquery.this)
-        name = name_of(inner)
+        newest, text_epoch = _find_newest_column(subquery, catalog, used)
+        name = name_of(inner, newest)
         if not isinstance(catalog.find(name), StreamDef):
-            raise InnerStreamMissing(inner, name, subquery, text)
+            raise InnerStreamMissing(inner, name, subquery, text, text_epoch)
         identifier = exp.Identifier(this=name, quoted=True)
         if (span := span_of(subquery)) is not None:
             place(identifier, span)
@@ -66,11 +75,29 @@ def name_inner_streams(tree: exp.Expr, text: str, catalog: Names) -> None:
             if (given := subquery.args.get(key)) is not None:
                 table.set(key, given)
         subquery.replace(table)
+    return used
 
 
-def name_of(query: str) -> str:
-    """Name the stream of a subquery: equal queries have one stream."""
-    return PREFIX + hashlib.sha256(query.encode()).hexdigest()[:16]
+def name_of(query: str, newest_column: int = 0) -> str:
+    """Name the stream of a subquery: equal queries over equal columns have one stream."""
+    columns = f" of {newest_column}" if newest_column else ""
+    return PREFIX + hashlib.sha256(f"{query}{columns}".encode()).hexdigest()[:16]
+
+
+def _find_newest_column(
+    subquery: exp.Expr, catalog: Names, used: dict[str, Definition]
+) -> tuple[int, int | None]:
+    """Find when the newest column that a subquery can see was added, and when it was given."""
+    newest, text_epoch = 0, None
+    for table in subquery.find_all(exp.Table):
+        text_epoch = table.meta.get(TEXT_EPOCH)
+        name = ".".join(part.name for part in table.parts)
+        found = catalog.find(name)
+        seen = see_definition(table, found)
+        if isinstance(found, StreamDef) and isinstance(seen, StreamDef):
+            used[name] = found
+            newest = max(newest, *(field.added for field in seen.schema.fields))
+    return newest, text_epoch
 
 
 def _find_inner_streams(node: exp.Expr) -> Iterator[exp.Subquery]:

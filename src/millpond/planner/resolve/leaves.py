@@ -10,7 +10,13 @@ from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError, Span
 from millpond.model.schema import Schema
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window
-from millpond.planner.resolve.names import Names, did_you_mean, join_names, spell
+from millpond.planner.resolve.names import (
+    Names,
+    did_you_mean,
+    join_names,
+    see_definition,
+    spell,
+)
 from millpond.planner.resolve.scope import Leaf
 
 
@@ -80,7 +86,7 @@ def name_span(table: exp.Table) -> Span | None:
 
 def _find(table: exp.Table, text: str, catalog: Names) -> StreamDef | RelationDef:
     name = ".".join(p.name for p in table.parts)
-    definition = catalog.find(name)
+    definition = see_definition(table, catalog.find(name))
     if isinstance(definition, StreamDef | RelationDef):
         return definition
     if isinstance(definition, QueryDef):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 from sqlglot import exp
 
-from millpond.catalog.objects import Definition, FunctionDef, SummaryDef
+from millpond.catalog.objects import Definition, FunctionDef, StreamDef, SummaryDef
 from millpond.cql.print.printer import print_name
 
 
@@ -59,6 +60,25 @@ class TablesAlone:
     def summaries(self) -> list[str]:
         """There are no summaries."""
         return []
+
+
+#: Key of the `meta` of a table's name: the epoch at which the text that has the name was given.
+TEXT_EPOCH = "text_epoch"
+
+
+def mark_text(tree: exp.Expr, text_epoch: int | None) -> None:
+    """Note at which epoch a text was given in the names of its tables; None: it is given now."""
+    if text_epoch is not None:
+        for table in tree.find_all(exp.Table):
+            table.meta[TEXT_EPOCH] = text_epoch
+
+
+def see_definition(table: exp.Table, found: Definition | None) -> Definition | None:
+    """Give a definition as a text sees it: streams without the columns that were added since."""
+    epoch = table.meta.get(TEXT_EPOCH)
+    if epoch is None or not isinstance(found, StreamDef) or not found.schema.added:
+        return found
+    return replace(found, schema=found.schema.as_of(epoch))
 
 
 def find_nearest(name: str, candidates: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from millpond.cql.print.dialect import parse_query
 from millpond.cql.tree import nodes
 from millpond.errors import MillpondError
 from millpond.planner.resolve.leaves import sampled_relation_error, windowed_relation_error
-from millpond.planner.resolve.names import Names
+from millpond.planner.resolve.names import Names, mark_text
 
 #: Key of the `meta` of a subquery that replaced a view's name. Such a subquery cannot read names of
 #: the query around it, and a BEGIN … END around it does not apply to its streams.
@@ -48,6 +48,7 @@ def _expand(table: exp.Table, view: RelationDef, text: str) -> exp.Expr:
         raise sampled_relation_error(view.name, sample, text)
     assert view.view is not None
     body = parse_query(view.view)
+    mark_text(body, view.text_epoch)
     for node in body.walk():
         # Places refer to the view's own text: in this query's text they would be wrong.
         for key in ("start", "end", "line", "col"):

@@ -29,13 +29,13 @@ from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.engine.scalars.user_functions import function_failed_error, is_fault
 from millpond.errors import MillpondError
 from millpond.model.sampling import choose_sample
-from millpond.model.schema import Schema
+from millpond.model.schema import Field, Schema
 from millpond.runtime.batch_tasks import failed_slots
 from millpond.service.events import Events
 from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.segment_file import get_column, global_seq, open_segment
-from millpond.state.version import MatchRef, SegmentRef, Version
+from millpond.state.version import DATA, MatchRef, SegmentRef, Version
 from millpond.synopses.totals import OpenColumn, open_column
 
 _OPEN_SEGMENTS = 4_096
@@ -163,9 +163,16 @@ class OpenSegment:
 class Files:
     """Open segments and matches, by path, the least recently used closed first."""
 
-    def __init__(self, store: Path, events: Events) -> None:
+    def __init__(
+        self,
+        store: Path,
+        events: Events,
+        added: Callable[[int], Sequence[Field]] = lambda _: (),
+    ) -> None:
+        """`added` gives the columns that older segments of a stream lack, by the stream's id."""
         self._store = store
         self._events = events
+        self._added = added
         self._segments: OrderedDict[str, OpenSegment] = OrderedDict()
         self._matches: OrderedDict[str, tuple[MatchReader, frozenset[int]]] = OrderedDict()
         self._caches: OrderedDict[str, Any] = OrderedDict()
@@ -173,9 +180,10 @@ class Files:
 
     def segment(self, ref: SegmentRef) -> OpenSegment:
         """Raises STORE-602 when the file is corrupt or missing."""
+        added = self._added(ref.stream_id) if ref.kind == DATA else ()
         opened = self._get(self._segments, ref.path)
-        if opened is None:
-            opened = OpenSegment(ref, open_segment(self._store / ref.path, ref.checksum))
+        if opened is None or (added and added[-1].name not in opened.table.column_names):
+            opened = OpenSegment(ref, open_segment(self._store / ref.path, ref.checksum, added))
             self._remember(self._segments, ref.path, opened, _OPEN_SEGMENTS)
         return opened
 

@@ -197,11 +197,12 @@ class AdvanceJobs:
         for item in members:
             for name, segments in sources(version, item.derivation):
                 low = since.get(name, position + 1)
+                declared = version.find(name)
+                added = declared.schema.added if isinstance(declared, StreamDef) else ()
                 streams[name] = tuple(
-                    SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts)
+                    SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts, added)
                     for s in list_reached(segments, low, position, first.upto)
                 )
-                declared = version.find(name)
                 if isinstance(declared, StreamDef) and declared.constraints:
                     constraints[name] = declared.constraints
             for name in item.derivation.plan.relations:

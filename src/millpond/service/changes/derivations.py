@@ -41,7 +41,7 @@ from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option, static_reduction
-from millpond.service.queries.prepared import seed_of, stream_of
+from millpond.service.queries.prepared import PreparedQuery, seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.epoch.epoch_change import EpochChange
@@ -199,7 +199,7 @@ class Derivations:
         query: QueryDef | None = None,
     ) -> Derivation:
         assert stream.derived is not None
-        bound = self._registrar.bind_registered(stream.derived.text)
+        bound = self._registrar.bind_registered(stream.derived.text, stream.derived.text_epoch)
         if stream.is_shared_log:
             return self._make_shared(version, stream, bound, choices)
         if not stream.is_change_log:
@@ -364,6 +364,18 @@ class Derivations:
                 raise
             return by("aware")
 
+    def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
+        """Plan how a query's answer at NOW is kept.
+
+        Args:
+            version: What there is.
+            query: The query.
+            in_order: Whether elements come in the order of their timestamps.
+        """
+        known = self._statistics.of(version, query.bound, frozenset())
+        names = self._registrar.names
+        return plan_changes(query.bound, names, seed=query.seed, known=known, in_order=in_order)
+
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived, but for change logs that are in a shared log."""
         known, found = self._listed
@@ -464,7 +476,7 @@ class Derivations:
                 if current is None or version.change_log(query.id) is not None:
                     continue
                 try:
-                    bound = self._registrar.bind_registered(current.text)
+                    bound = self._registrar.bind_registered(current.text, current.text_epoch)
                     shape = find_shared_shape(version, current, bound)
                     if shape is None:
                         starts.append(self._make_log(version, current))
@@ -483,7 +495,7 @@ class Derivations:
 
     def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
         """A change log for a query, and the instant after which its changes begin."""
-        bound = self._registrar.bind_registered(query.text)
+        bound = self._registrar.bind_registered(query.text, query.text_epoch)
         reduced = None
         if not step_length(bound):
             reduced = reduce_changes(bound, static_reduction(query.options))
@@ -497,7 +509,12 @@ class Derivations:
             change_log_name(query.id),
             bound.output if look is None else columns_of_part(bound.output, look.kind),
             retain_rows=int(option(query, "keep_changes")),
-            derived=Derived(query.text, query.id, _is_on_system_time(version, bound)),
+            derived=Derived(
+                query.text,
+                query.id,
+                _is_on_system_time(version, bound),
+                text_epoch=query.text_epoch or 0,
+            ),
         )
         with self._lock:  # so that whoever advances the query need not plan it again
             sharing_key = self.sharing_key_of(version, bound, query)
@@ -515,7 +532,9 @@ class Derivations:
         first, bound = members[0]
         id = self._log.next_id()
         on_system_time = _is_on_system_time(version, bound)
-        derived = Derived(first.text, None, on_system_time, is_shared=True)
+        derived = Derived(
+            first.text, None, on_system_time, is_shared=True, text_epoch=first.text_epoch or 0
+        )
         shared = StreamDef(id, shared_log_name(id), bound.output, derived=derived)
         derivation = self._make_shared(version, shared, bound)
         with self._lock:
@@ -528,7 +547,13 @@ class Derivations:
                 change_log_name(query.id),
                 own.output,
                 retain_rows=int(option(query, "keep_changes")),
-                derived=Derived(query.text, query.id, on_system_time, shared_log=id),
+                derived=Derived(
+                    query.text,
+                    query.id,
+                    on_system_time,
+                    shared_log=id,
+                    text_epoch=query.text_epoch or 0,
+                ),
             )
             start = find_start(version, own, derivation.plan, self._begin_of(query))
             found.append((log, start))
@@ -547,10 +572,12 @@ class Derivations:
         text: str,
         statement: str,
         retain: int | None = None,
+        text_epoch: int | None = None,
     ) -> StreamDef:
         """Make a derived stream, from everything that is kept on (SEMANTICS, section 4).
 
         `retain` is how long its elements are kept at least, in microseconds; None is for ever.
+        `text_epoch` is as of `Registrar.bind`.
 
         Raises:
             MillpondError: CQL-208 for the name; what planning refuses.
@@ -563,7 +590,12 @@ class Derivations:
                 derived_stream_schema(bound),
                 retain=retain,
                 text=statement,
-                derived=Derived(text, None, _is_on_system_time(version, bound)),
+                derived=Derived(
+                    text,
+                    None,
+                    _is_on_system_time(version, bound),
+                    text_epoch=version.epoch if text_epoch is None else text_epoch,
+                ),
             )
             plan = self._plan(bound, None)
             self._commit([(stream, find_start(version, bound, plan, BEGINNING - 1))])

@@ -95,16 +95,16 @@ class InnerStreams:
         ]
 
     def _make(self, missing: InnerStreamMissing) -> None:
-        text = missing.query
+        text, epoch = missing.query, missing.text_epoch
         try:
-            bound = self._registrar.bind(text)
+            bound = self._registrar.bind(text, epoch)
         except InnerStreamMissing as inner:
-            bound = self._make_and_call(inner, lambda: self._registrar.bind(text))
+            bound = self._make_and_call(inner, lambda: self._registrar.bind(text, epoch))
         if isinstance(self._log.version.find(missing.name), StreamDef):
             return  # another thread has made it meanwhile
         if bound.to_stream is None and selects_from_streams(bound):
             text = f"ISTREAM({text})"
-            bound = replace(self._registrar.bind(text), to_stream="istream")
+            bound = replace(self._registrar.bind(text, epoch), to_stream="istream")
         try:
             bound = derived_stream_query(bound)
         except MillpondError as error:
@@ -118,7 +118,7 @@ class InnerStreams:
             ) from error
         statement = f'CREATE STREAM "{missing.name}" AS {text}'
         retain = self._find_retain(bound)
-        stream = self._derivations.create(missing.name, bound, text, statement, retain)
+        stream = self._derivations.create(missing.name, bound, text, statement, retain, epoch)
         self._advancer.wake()
         self._advancer.catch_up([stream], _CATCH_UP_SECONDS)
 
@@ -142,7 +142,7 @@ class InnerStreams:
         found = []
         for stream in version.named_streams():
             if stream.name.startswith(PREFIX) and stream.derived is not None:
-                bound = self._registrar.bind(stream.derived.text)
+                bound = self._registrar.bind(stream.derived.text, stream.derived.text_epoch)
                 retain = self._find_retain(bound, altered)
                 if retain != stream.retain:
                     found.append(replace(stream, retain=retain))

@@ -1,9 +1,13 @@
-"""ALTER STREAM … SET: changes the clauses and options of a stream that is not derived.
+"""ALTER STREAM … SET and ADD COLUMN: changes a stream that is not derived.
 
 A heartbeat never goes back. With another DELAY or IDLE AFTER the stream's heartbeat could be
 computed as an earlier one, so the epoch that alters the stream also holds how far the heartbeat has
 come. Pushes are judged by the stream as it is, so the epoch is made while none waits. What is kept,
 and what gives way when too much waits, is altered at once.
+
+A column is added by the definition alone. Segments of before stay as they are, and who opens one is
+given NULL for the columns that it lacks; merging writes them. A query reads the columns that there
+were when its text was given, so no answer changes (INV-COLUMNS-1).
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ from typing import Any
 
 from millpond.catalog.objects import StreamDef
 from millpond.cql.parse.durations import parse_duration
+from millpond.cql.tree.statements import AddColumn
 from millpond.engine.admission import heartbeat
 from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema
 from millpond.model.time import END
 from millpond.service.changes.inner_streams import InnerStreams
-from millpond.service.definitions.declarations import sourced_overload_error
+from millpond.service.definitions.declarations import read_columns, sourced_overload_error
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
 from millpond.service.queries.options import check_altered_options
@@ -101,6 +107,69 @@ class StreamAlterations:
             if is_timing:
                 self._intake.forget_progress(stream.id)
         return version.streams[stream.id]
+
+    def add_column(self, statement: AddColumn, stream: StreamDef) -> StreamDef:
+        """Add a column, which is NULL in every element of before.
+
+        The caller also holds the registrar's lock: a query is registered before, or after.
+
+        Raises:
+            MillpondError: CQL-103, CQL-209 and CQL-210 for the column; CQL-301 for what it cannot
+                be; CQL-201, the stream was dropped meanwhile; POND-405, pushes still wait.
+        """
+        (column,) = read_columns([statement.column], statement.text).fields
+        _check_added(statement, stream, column)
+
+        def change(version: Version) -> EpochChange:
+            before = version.streams.get(stream.id)
+            if before is None:
+                raise StaleChange(f'stream "{stream.name}" is not there any more')
+            if before.schema.find(column.name) is not None:
+                raise _taken_error(statement)
+            added = replace(column, added=version.epoch + 1)
+            schema = Schema((*before.schema.fields, added))
+            return EpochChange(kind="alter", replace=[replace(before, schema=schema)])
+
+        with self._intake.hold(stream, _WAIT_SECONDS):
+            try:
+                version = self._log.commit(change)
+            except StaleChange as error:
+                raise MillpondError("CQL-201", f'no stream "{stream.name}" any more') from error
+        return version.streams[stream.id]
+
+
+def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None:
+    if stream.schema.find(column.name) is not None:
+        raise _taken_error(statement)
+    if stream.source is not None:
+        raise statement.error(
+            "CQL-301",
+            f'adding a column to stream "{stream.name}" is not available, since it has a source',
+            detail="What its source has delivered already would not be read again.",
+            hint="Create a stream with the column over the source; queries can read both.",
+        )
+    if column.computed is not None:
+        raise statement.error(
+            "CQL-301",
+            "adding a computed column is not available",
+            hint="Write the expression in queries, or derive a stream that has it.",
+        )
+    if column.required:
+        raise statement.error(
+            "CQL-301",
+            "adding a column that is NOT NULL is not available",
+            detail="The elements of before have NULL there.",
+            hint="Leave out NOT NULL.",
+        )
+
+
+def _taken_error(statement: AddColumn) -> MillpondError:
+    return statement.error(
+        "CQL-209",
+        f'the stream "{statement.name}" has a column "{statement.column.name}" already',
+        detail="Names are compared without regard to case.",
+        hint="Give it another name, or write ADD COLUMN IF NOT EXISTS.",
+    )
 
 
 def _read_clauses(checked: Mapping[str, Any]) -> dict[str, Any]:

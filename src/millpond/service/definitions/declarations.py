@@ -45,7 +45,7 @@ from millpond.state.version import Version
 def stream_definition(statement: CreateStream, id: int, version: Version) -> StreamDef:
     """The stream a statement declares. Raises CQL-208 to CQL-211."""
     refuse_taken(version, statement)
-    schema = _schema(statement.columns, statement.text)
+    schema = read_columns(statement.columns, statement.text)
     check_computed_columns(statement, schema)
     timestamp_by = timestamp_column(statement, schema)
     return StreamDef(
@@ -116,7 +116,7 @@ def relation_definition(statement: CreateRelation, id: int, version: Version) ->
             text=statement.text,
             span=Span(start, start + len("NON RETROACTIVE")) if start >= 0 else None,
         )
-    schema = _schema(statement.columns, statement.text)
+    schema = read_columns(statement.columns, statement.text)
     for column in statement.columns:
         if column.computed is not None:
             raise MillpondError(
@@ -191,7 +191,8 @@ _INSTEAD_OF_TYPES = {
 _LIST_OF_TYPES = ", ".join([*ARROW_TYPES, "DECIMAL(p, s)", "STRING", "TYPE[]", "STRUCT(name TYPE)"])
 
 
-def _schema(columns: Sequence[ColumnDef], text: str) -> Schema:
+def read_columns(columns: Sequence[ColumnDef], text: str) -> Schema:
+    """Read declared columns. Raises CQL-103, CQL-209 and CQL-210."""
     fields: list[Field] = []
     seen: set[str] = set()
     for column in columns:

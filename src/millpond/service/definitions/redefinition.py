@@ -256,6 +256,7 @@ class Redefinitions:
             periods=log.derived.periods,
             marks=(*kept, *marks),
             known_by=known_by,
+            text_epoch=new.text_epoch or 0,
         )
         rows = sum(segment.rows for segment in segments)
         clock = replace(
@@ -275,7 +276,7 @@ class Redefinitions:
         self, version: Version, query: QueryDef, request: RegistrationRequest
     ) -> _Definition:
         try:
-            bound = self._registrar.bind_registered(query.text)
+            bound = self._registrar.bind_registered(query.text, query.text_epoch)
         except MillpondError as error:
             raise self._refuse(
                 request,

@@ -177,7 +177,7 @@ class ClockResets:
             rejected=before.rejected + rejected,
             kept_from=min(before.kept_from, to + 1),
         )
-        plan.put(stream, clock)
+        plan.put(replace(stream, taken_back=stream.taken_back + rejected), clock)
         final = min(progress.heartbeat - 1, to)
         taken_back = self._take_back(plan, stream, final)
         self._log.commit(

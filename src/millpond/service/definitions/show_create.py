@@ -9,9 +9,10 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDe
 from millpond.catalog.options import OPTIONS
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql import parse_statement
+from millpond.cql.print.dialect import parse_query
 from millpond.cql.print.printer import meaning
 from millpond.cql.tree.statements import (
-    Ask,
+    ColumnDef,
     Created,
     CreateDerived,
     CreateQuery,
@@ -20,7 +21,8 @@ from millpond.cql.tree.statements import (
     CreateStream,
     CreateSummary,
 )
-from millpond.errors import MillpondError
+from millpond.errors import MillpondError, Span
+from millpond.model.schema import Field
 from millpond.service.queries.options import check_options
 
 #: What the statements of SHOW CREATE create.
@@ -37,10 +39,9 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
     """
     match found:
         case QueryDef():
-            parsed = parse_statement(found.text)
-            assert isinstance(parsed, Ask)
-            options = given_options(found.options)
-            return CreateQuery(text="", name=found.name, query=parsed.query, options=options)
+            # The text may be a stream's name with its window, which alone is no statement.
+            query, options = parse_query(found.text), given_options(found.options)
+            return CreateQuery(text="", name=found.name, query=query, options=options)
         case SinkDef():
             return CreateSink(
                 text="",
@@ -66,6 +67,7 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
         return replace(
             stated,
             if_not_exists=False,
+            columns=(*stated.columns, *map(_restate_column, found.schema.added)),
             delay=found.delay,
             idle_after=found.idle_after,
             ahead=found.ahead,
@@ -83,6 +85,10 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
             ahead=records.ahead,
         )
     return replace(stated, if_not_exists=False)
+
+
+def _restate_column(added: Field) -> ColumnDef:
+    return ColumnDef(added.name, added.type, Span(0, 0))
 
 
 def is_stated_so(statement: Created, found: Creatable, records: StreamDef | None = None) -> bool:

@@ -79,10 +79,17 @@ class Sources:
 
     def create_view(self, name: str, bound: BoundQuery, statement: str) -> RelationDef:
         """Commit a derived relation: a name for a query."""
-        view = RelationDef(self._log.next_id(), name, bound.output, text=statement, view=bound.text)
         # What it reads must still be there when it is.
         with self._registrar.lock:
-            self._registrar.bind(bound.text)
+            bound = self._registrar.bind(bound.text)
+            view = RelationDef(
+                self._log.next_id(),
+                name,
+                bound.output,
+                text=statement,
+                view=bound.text,
+                text_epoch=self._log.version.epoch,
+            )
             self._log.commit(EpochChange(kind="create", add=[view]))
         return view
 
@@ -211,7 +218,7 @@ class Sources:
         return (
             stream.name,
             stream.timestamp_by or ("system" if stream.on_system_time else "derived"),
-            clock.next_seq,
+            version.count_accepted(stream),
             clock.rejected,
             time.format_instant(reached),
             _source(stream),
@@ -228,7 +235,7 @@ class Sources:
         segments = version.segments(stream.id)
         return {
             "name": stream.name,
-            "rows": clock.next_seq,
+            "rows": version.count_accepted(stream),
             "rejected": clock.rejected,
             "kept": sum(s.rows for s in segments),
             "heartbeat": None if reached <= time.BEGINNING else time.format_instant(reached),

@@ -12,6 +12,7 @@ from millpond.model.summaries import DEFAULT_MEMORY, MOST_TOGETHER
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.summary_states import SummaryStates, plan_of, position_of
+from millpond.service.queries.dependencies import list_derived_texts, list_query_texts
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
@@ -69,20 +70,17 @@ class SummaryDefinitions:
         Only those with its name in their text are bound.
         """
         version = self._log.version
-        texts = [(q.name, q.text) for q in version.queries.values()]
-        texts += [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
-        texts += [(r.name, r.view) for r in version.relations.values() if r.view]
         name = definition.name.lower().replace('"', '""')
         users = []
-        for user, text in texts:
-            if name in text.lower() and "summary" in text.lower():
+        for user in (*list_query_texts(version), *list_derived_texts(version)):
+            if name in user.text.lower() and "summary" in user.text.lower():
                 try:
-                    asked = self._registrar.bind_registered(text).summaries
+                    bound = self._registrar.bind_registered(user.text, user.text_epoch)
                 except Exception:  # it does not bind any more: to be named counts
-                    users.append(user)
+                    users.append(user.name)
                     continue
-                if any(s.id == definition.id for s in asked):
-                    users.append(user)
+                if any(s.id == definition.id for s in bound.summaries):
+                    users.append(user.name)
         return users
 
 

@@ -120,6 +120,7 @@ class Intake:
                 )
         check_pushed(stream)
         with self._stream_lock(stream.id):
+            stream = self._log.version.streams.get(stream.id, stream)  # it may have been altered
             fingerprint = fingerprint_of(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
@@ -137,6 +138,7 @@ class Intake:
         """
         check_pushed(stream)
         with self._stream_lock(stream.id):
+            stream = self._log.version.streams.get(stream.id, stream)
             if before := self._inbox.find_batch(stream.id, batch):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
             parts = open_parts() or [stream.schema.to_arrow().empty_table()]

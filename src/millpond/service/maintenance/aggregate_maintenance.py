@@ -200,7 +200,13 @@ class AggregateMaintenance:
         if not able:
             return None
         return AggregateJob(
-            str(self._store), segment.id, segment.path, segment.checksum, matches, tuple(able)
+            str(self._store),
+            segment.id,
+            segment.path,
+            segment.checksum,
+            matches,
+            tuple(able),
+            version.added_columns(segment.stream_id),
         )
 
     def _compute(self, jobs: Sequence[AggregateJob], segments: Sequence[SegmentRef]) -> None:

@@ -116,6 +116,7 @@ class Backfill:
                 str(stem),
                 low,
                 upto,
+                version.added_columns(stream_id),
             )
             for share in shares(segments, PARALLELISM)
         ]

@@ -234,6 +234,7 @@ def _part(version: Version, core: JoinCore, segment: SegmentRef, due: Round) -> 
             for run in version.joins.runs(segment.id)
         ),
         tuple((m.low, m.upto, m.path, m.checksum) for m in version.matches(segment.id)),
+        version.added_columns(segment.stream_id),
     )
 
 

@@ -302,6 +302,7 @@ class Maintenance(Background):
                 tuple((s.id, s.path, s.checksum, s.seq_runs, s.rows) for s in plan),
                 stem,
                 upto,
+                version.added_columns(stream_id) if kind == DATA else (),
             )
             for plan in plans
         ]

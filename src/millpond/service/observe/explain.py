@@ -46,6 +46,7 @@ from millpond.service.observe.explain_approximation import (
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
+from millpond.service.plans.running_plans import RunningPlans
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
@@ -65,9 +66,9 @@ class Explainer:
         self._entities = entities
         self._metrics = metrics
 
-    def explain_text(self, text: str, level: str) -> str:
-        """The plan a query would have."""
-        bound = self._components.registrar.bind(text)
+    def explain_text(self, text: str, level: str, text_epoch: int | None = None) -> str:
+        """The plan a query would have; `text_epoch` is as of `Registrar.bind`."""
+        bound = self._components.registrar.bind(text, text_epoch)
         if level == Level.APPROXIMATION:
             return self._describe_approximation(bound)
         if bound.to_stream is None or level not in _COMPUTED:
@@ -79,7 +80,9 @@ class Explainer:
         if isinstance(found, QueryDef):
             return self._of_query(found, level)
         if isinstance(found, StreamDef) and found.derived is not None:
-            bound = self._components.registrar.bind_registered(found.derived.text)
+            bound = self._components.registrar.bind_registered(
+                found.derived.text, found.derived.text_epoch
+            )
             if level == Level.APPROXIMATION:
                 return self._describe_approximation(bound)
             if level not in _COMPUTED:
@@ -88,7 +91,7 @@ class Explainer:
             own = (derivation.plan, level, found.name, derivation.sharing_key)
             return self._explain_plan(*own, found)
         if isinstance(found, RelationDef) and found.view is not None:
-            return self.explain_text(found.view, level)
+            return self.explain_text(found.view, level, found.text_epoch)
         return None
 
     def _explain_bound(self, bound: BoundQuery, level: str) -> str:
@@ -102,7 +105,7 @@ class Explainer:
     def _of_query(self, definition: QueryDef, level: str) -> str:
         components = self._components
         version = components.log.version
-        bound = components.registrar.bind_registered(definition.text)
+        bound = components.registrar.bind_registered(definition.text, definition.text_epoch)
         facts: dict[str, Any] = {"query": definition.name}
         if bound.functions and level == Level.RUNTIME:
             facts["functions"] = components.function_registry.costs(bound.functions)
@@ -116,8 +119,8 @@ class Explainer:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == Level.RUNTIME and definition.id in components.invoker.answer_cache.ids():
-            facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
+        if level == Level.RUNTIME and definition.id in components.invoker.kept_answers.ids():
+            facts["kept answer"] = components.invoker.kept_answers.of(definition.id).figures()
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
@@ -266,7 +269,6 @@ class Explainer:
         version = self._components.log.version
         lines = []
         for stream in version.named_streams():
-            clock = version.clock(stream.id)
             held = version.segments(stream.id)
             users = {
                 query.id: query
@@ -274,9 +276,9 @@ class Explainer:
                 if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id))
             }
             lines.append(f"stream {stream.name}")
+            elements = count_text(version.count_accepted(stream), "element")
             lines.append(
-                f"  {count_text(clock.next_seq, 'element')}, {self._rate(stream.id)}, "
-                f"{count_text(len(held), 'segment')}"
+                f"  {elements}, {self._rate(stream.id)}, {count_text(len(held), 'segment')}"
             )
             slots = version.slot_count(stream.id)
             queries = count_text(len(users), "query", "queries")
@@ -299,7 +301,9 @@ class Explainer:
 
     def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
         """The same as a graph, in which the part that serves a query is lit."""
-        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
+        components, version = self._components, self._components.log.version
+        plans = RunningPlans(version, components.derivations)
+        return PlanGraph(version, self._entities.every(), components.joins, plans).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"

@@ -9,6 +9,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from millpond.catalog.objects import StreamDef
 from millpond.model.function_names import restore_names
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.components import Components
@@ -89,6 +90,10 @@ class Metrics:
             elif stream is not None:
                 self._elements.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
+
+    def count_reset(self, stream: StreamDef, rejected: int) -> None:
+        """A reset made elements, which are counted as such already, rejects."""
+        self._rejects.labels(stream.name).inc(rejected)
 
     def rate(self, stream_id: int) -> float:
         """Elements a second over the last minute."""
@@ -221,8 +226,8 @@ class Metrics:
                 cost.add_metric([stream.name, name or "other factors"], ns / 1e9)
         yield from (rate, survive, cost)
         kept = [
-            self._components.invoker.answer_cache.of(id)
-            for id in self._components.invoker.answer_cache.ids()
+            self._components.invoker.kept_answers.of(id)
+            for id in self._components.invoker.kept_answers.ids()
         ]
         served = "Answers served from what is kept"
         yield GaugeMetricFamily(

@@ -3,14 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, base_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.state.version import Version
 
-#: Binds a query's text against the current version.
-Bind = Callable[[str], BoundQuery]
+#: Binds a query's text against the current version, as of the epoch at which it was given.
+Bind = Callable[[str, int | None], BoundQuery]
+
+
+@dataclass(frozen=True)
+class NamedText:
+    """The text that a name stands for, the epoch at which it was given, and whether it binds."""
+
+    name: str
+    kind: str
+    text: str
+    text_epoch: int | None
+    active: bool = True
+    is_bound: bool = True
+
+
+def list_query_texts(version: Version) -> list[NamedText]:
+    """List the texts of all standing queries."""
+    return [
+        NamedText(q.name, "query", q.text, q.text_epoch, q.active) for q in version.queries.values()
+    ]
+
+
+def list_derived_texts(version: Version) -> list[NamedText]:
+    """List the texts of all derived streams and relations."""
+    return [
+        *(
+            NamedText(s.name, "stream", s.derived.text, s.derived.text_epoch)
+            for s in version.named_streams()
+            if s.derived is not None
+        ),
+        *(
+            NamedText(r.name, "relation", r.view, r.text_epoch)
+            for r in version.relations.values()
+            if r.view
+        ),
+    ]
 
 
 def users_of(version: Version, definition: StreamDef | RelationDef, bind: Bind) -> list[str]:
@@ -63,7 +99,7 @@ def _find_queries_over(
         text = query.text.lower()
         if any(n in text for n in spelled):
             try:
-                bound = bind(query.text)
+                bound = bind(query.text, query.text_epoch)
             except Exception:  # it does not bind any more: to be named counts
                 yield query
                 continue
@@ -77,17 +113,15 @@ def _find_derived_from(
     version: Version, definition: StreamDef | RelationDef, bind: Bind
 ) -> list[str]:
     """The names of the derived streams and relations that read a stream or relation."""
-    texts = [(s.name, s.derived.text) for s in version.named_streams() if s.derived]
-    texts += [(r.name, r.view) for r in version.relations.values() if r.view]
     name = definition.name.lower()
     users = []
-    for user, text in texts:
+    for user in list_derived_texts(version):
         try:
-            bound = bind(text)
+            bound = bind(user.text, user.text_epoch)
         except Exception:
-            users += [user] if may_read(version, text, name) else []
+            users += [user.name] if may_read(version, user.text, name) else []
             continue
         read = [x.stream for x in bound.streams] + [x.relation for x in bound.relations]
         if any(base_name(n) == name for n in [*read, *bound.views]):
-            users.append(user)
+            users.append(user.name)
     return users

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,11 @@ from millpond.errors import MillpondError
 from millpond.planner.bind.templates import Binder
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.queries.current_names import CurrentNames
+from millpond.service.queries.dependencies import (
+    NamedText,
+    list_derived_texts,
+    list_query_texts,
+)
 from millpond.service.queries.function_code import (
     check_arity,
     check_name,
@@ -39,17 +44,6 @@ from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
 from millpond.state.function_key import FunctionKey
 from millpond.state.version import Version
-
-
-@dataclass(frozen=True)
-class FunctionUser:
-    """What calls a function: a standing query, or a derived stream or relation."""
-
-    name: str
-    kind: str
-    text: str
-    active: bool = True
-    is_bound: bool = True
 
 
 class FunctionRegistry:
@@ -162,18 +156,10 @@ class FunctionRegistry:
                 raise _in_use_error(definition, users, "DROP them first.")
             self._log.commit(EpochChange(kind="function", drop_functions=[definition]))
 
-    def users(self, definition: FunctionDef) -> list[FunctionUser]:
+    def users(self, definition: FunctionDef) -> list[NamedText]:
         """What calls a function: standing queries, active or not, and what is derived."""
         version = self._log.version
-        every = [FunctionUser(q.name, "query", q.text, q.active) for q in version.queries.values()]
-        every += [
-            FunctionUser(s.name, "stream", s.derived.text)
-            for s in version.named_streams()
-            if s.derived is not None
-        ]
-        every += [
-            FunctionUser(r.name, "relation", r.view) for r in version.relations.values() if r.view
-        ]
+        every = [*list_query_texts(version), *list_derived_texts(version)]
         # Most of them do not even speak of it, and need not be bound; views may speak for them.
         spoken = [u for u in every if definition.name in u.text.lower()]
         views = {u.name.lower() for u in spoken if u.kind == "relation"}
@@ -182,7 +168,8 @@ class FunctionRegistry:
             text = user.text.lower()
             if definition.name in text or any(view in text for view in views):
                 try:
-                    calls = definition.name in self._registrar.bind_registered(user.text).functions
+                    bound = self._registrar.bind_registered(user.text, user.text_epoch)
+                    calls = definition.name in bound.functions
                 except Exception:  # it does not bind any more: to be named counts
                     calls = definition.name in text
                     user = replace(user, is_bound=False)
@@ -240,7 +227,8 @@ class FunctionRegistry:
             if not user.is_bound:
                 continue
             try:
-                anew.bind(user.text)
+                epoch, version = user.text_epoch, self._log.version
+                anew.bind(user.text, None if epoch is None else version.seen_by(epoch))
             except MillpondError as error:
                 raise MillpondError(
                     "POND-401",
@@ -274,7 +262,7 @@ def sort_by_name(version: Version) -> list[FunctionDef]:
     return [version.functions[name] for name in sorted(version.functions)]
 
 
-def _in_use_error(definition: FunctionDef, users: list[FunctionUser], hint: str) -> MillpondError:
+def _in_use_error(definition: FunctionDef, users: list[NamedText], hint: str) -> MillpondError:
     names = [user.name for user in users]
     shown = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     call = "calls" if len(users) == 1 else "call"

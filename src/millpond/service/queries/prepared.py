@@ -171,6 +171,16 @@ def stream_of(version: Version, leaf: StreamLeaf) -> StreamDef:
     return stream
 
 
+def knows_all_columns(version: Version, bound: BoundQuery, definition: QueryDef) -> bool:
+    """Whether no column was added to what a query reads since its text was given."""
+    epoch = definition.text_epoch
+    return epoch is None or all(
+        column.added <= epoch
+        for leaf in bound.streams
+        for column in stream_of(version, leaf).schema.added
+    )
+
+
 def default_seed(bound: BoundQuery) -> int:
     """The seed of a query without a seed option: the hash of its canonical text.
 

@@ -111,7 +111,7 @@ class QueryStems:
         """
         with self._lock:
             held = self._stems.get(stream_id)
-            if held is None:
+            if held is None or held.stem.schema != version.streams[stream_id].schema:
                 held = _Stem(QuerySteM(version.streams[stream_id].schema))
                 self._stems[stream_id] = held
             slots = version.slots(stream_id)
@@ -127,7 +127,7 @@ class QueryStems:
         """As `snapshot`, of these slots alone."""
         with self._lock:
             held = self._heavy.get(stream_id)
-            if held is None:
+            if held is None or held.stem.schema != version.streams[stream_id].schema:
                 held = self._heavy[stream_id] = _Stem(QuerySteM(version.streams[stream_id].schema))
             if self._synchronise(held, slots):
                 self._write(held)

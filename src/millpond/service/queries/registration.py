@@ -36,6 +36,7 @@ from millpond.service.queries.prepared import (
     PreparedQueries,
     PreparedQuery,
     check_answerable,
+    knows_all_columns,
     prepare,
     prepare_again,
     prepare_once,
@@ -310,7 +311,8 @@ class Registrar:
             self._check_strategy(bound, options)
             options = with_static_reduction(version, lambda: bound, options, self.model_precision)
             is_followed = version.change_log(current.id) is not None
-            if is_followed and request.text == current.text:
+            is_equal = request.text == current.text and knows_all_columns(version, bound, current)
+            if is_followed and is_equal:
                 return self.alter(current, options, request.statement)
             now = self._clock()
             after = RegistrationBatch(self._log.next_id, now).instant(
@@ -323,6 +325,7 @@ class Registrar:
                 suspended=None,
                 changes_after=current.changes_after if is_followed else after,
                 template=request.template,
+                replaced_epoch=version.epoch,
             )
             if is_followed:
                 self._replace([replaced], revision=revise(current, replaced, version))
@@ -355,7 +358,7 @@ class Registrar:
     ) -> QueryDef:
         current = self._current_definition(definition)
         if "strategy" in checked:
-            self._check_strategy(self.bind_registered(current.text), checked)
+            self._check_strategy(self.bind_registered(current.text, current.text_epoch), checked)
         if self._log.version.change_log(current.id) is not None:
             refuse_unchangeable(current, checked, statement)
         suspended = None if checked.get("active") else current.suspended
@@ -365,7 +368,7 @@ class Registrar:
             # What changes are made of does not change any more once they are made.
             options = with_static_reduction(
                 self._log.version,
-                lambda: self.bind_registered(current.text),
+                lambda: self.bind_registered(current.text, current.text_epoch),
                 options,
                 self.model_precision,
             )
@@ -393,7 +396,7 @@ class Registrar:
         if is_unbound(definition):
             return None
         try:
-            return self.bind_registered(definition.text)
+            return self.bind_registered(definition.text, definition.text_epoch)
         except Exception as error:
             self._suspend_unbound(definition, error)
             return None
@@ -414,7 +417,7 @@ class Registrar:
         for query in self._log.version.queries.values():
             if is_unbound(query):
                 with suppress(Exception), self.lock:
-                    self.bind_registered(query.text)
+                    self.bind_registered(query.text, query.text_epoch)
                     self._replace([replace(self._current_definition(query), suspended=None)])
 
     def _place(
@@ -422,7 +425,7 @@ class Registrar:
     ) -> PreparedQuery | None:
         """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
         try:
-            bound = self.bind_registered(definition.text)
+            bound = self.bind_registered(definition.text, definition.text_epoch)
             return prepare(definition, bound, *added.place(version, definition, bound))
         except Exception:
             if definition.active:
@@ -514,7 +517,7 @@ class Registrar:
         with self.lock:
             definition = self._current_definition(definition)
             try:
-                bound = self.bind_registered(definition.text)
+                bound = self.bind_registered(definition.text, definition.text_epoch)
                 found = prepare_again(self._log.version, definition, bound)
             except Exception as error:
                 self._suspend_unbound(definition, error)
@@ -529,21 +532,27 @@ class Registrar:
 
     # -- names ---------------------------------------------------------------------------------
 
-    def bind(self, text: str) -> BoundQuery:
+    def bind(self, text: str, text_epoch: int | None = None) -> BoundQuery:
         """Resolve a query's names and types against the current version.
+
+        Args:
+            text: The query.
+            text_epoch: The epoch at which it was given: it knows the columns of streams that there
+                were then. None: it is given now.
 
         Raises:
             MillpondError: anything binding finds; POND-405, the request is to end.
         """
-        return self._binder.bind(text)
+        seen = None if text_epoch is None else self._log.version.seen_by(text_epoch)
+        return self._binder.bind(text, seen)
 
-    def bind_registered(self, text: str) -> BoundQuery:
+    def bind_registered(self, text: str, text_epoch: int | None) -> BoundQuery:
         """Bind as `bind` what was bound when it was registered; no request's end ends that.
 
         A failure would be taken for one of the text's: its query would be suspended.
         """
         with endless_work():
-            return self._binder.bind(text)
+            return self.bind(text, text_epoch)
 
     def find(self, name: str, text: str | None = None, span: Span | None = None) -> QueryDef:
         """Find the standing query of a name; as `find_query`."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import Derived, StreamDef
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.stem_snapshot import StemSnapshot
@@ -140,16 +140,16 @@ class Wanted:
                 assert derived.derived is not None
                 if derived.name.lower() in below:
                     continue
-                if any(self._may_read(version, derived.derived.text, name) for name in below):
+                if any(self._may_read(version, derived.derived, name) for name in below):
                     below.add(derived.name.lower())
                     left = True
                     yield derived
 
-    def _may_read(self, version: Version, text: str, name: str) -> bool:
+    def _may_read(self, version: Version, derived: Derived, name: str) -> bool:
         try:
-            read = self._registrar.bind_registered(text).streams
+            read = self._registrar.bind_registered(derived.text, derived.text_epoch).streams
         except Exception:
-            return may_read(version, text, name)
+            return may_read(version, derived.text, name)
         return any(leaf.stream.lower() == name for leaf in read)
 
 

@@ -112,7 +112,7 @@ class Sinks:
         if statement.query is not None:
             query = self._registrar.find(statement.query, statement.text, statement.query_name_span)
         hosts = check_format(statement.format, options, policy, statement.text)
-        bound = None if query is None else self._registrar.bind(query.text)
+        bound = None if query is None else self._registrar.bind(query.text, query.text_epoch)
         key = check_key(statement, bound)
         if statement.format == "delta":
             check_rows(statement, bound)

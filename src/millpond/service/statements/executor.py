@@ -14,6 +14,7 @@ from millpond.cql.print.printer import print_name, print_statement
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Created, Statement, kind_of
 from millpond.errors import MillpondError, Span
+from millpond.model.schema import canonical_type
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.explain.notes import find_notes
 from millpond.planner.resolve.views import refuse_stream_valued
@@ -33,6 +34,7 @@ from millpond.service.definitions.show_create import is_stated_so, restate
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.prepared import knows_all_columns
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.describe import describe
@@ -144,6 +146,8 @@ class Executor:
                 return report("alter stream", stream.name, "goes on")
             case statements.AlterConstraint():
                 return self._alter_constraint(statement)
+            case statements.AddColumn():
+                return self._add_column(statement)
             case statements.ResetClock():
                 return self._rows.reset_clock(statement)
             case statements.Alter():
@@ -198,16 +202,34 @@ class Executor:
         return report("create stream", definition.name, "created")
 
     def _alter_constraint(self, statement: statements.AlterConstraint) -> StatementResult:
+        stream = self._declared(statement, "Add constraints to the streams that it reads.")
+        self._components.alter_constraints(statement, stream)
+        return report("alter stream", stream.name, "altered")
+
+    def _add_column(self, statement: statements.AddColumn) -> StatementResult:
+        stream = self._declared(statement, "Drop it, and derive it from another query.")
+        column = statement.column
+        found = stream.schema.find(column.name)
+        if found is not None and statement.if_not_exists:
+            is_equal = found.type == canonical_type(column.type)
+            other = "" if is_equal else f", and otherwise: it is {found.type}"
+            return report("alter stream", stream.name, f"{found.name} is there already{other}")
+        self._components.add_column(statement, stream)
+        return report("alter stream", stream.name, "altered")
+
+    def _declared(
+        self, statement: statements.AlterConstraint | statements.AddColumn, hint: str
+    ) -> StreamDef:
+        """The stream that a statement alters, which was declared with its columns."""
         stream = self._input(statement.name)
         if stream is None:
             self._components.derivations.find(statement.name)
             raise statement.error(
                 "CQL-216",
                 f'"{statement.name}" is no stream that was declared with its columns',
-                hint="Add constraints to the streams that it reads.",
+                hint=hint,
             )
-        self._components.alter_constraints(statement, stream)
-        return report("alter stream", stream.name, "altered")
+        return stream
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components
@@ -280,12 +302,16 @@ class Executor:
         replaced = None
         if statement.or_replace:
             found = self._look_up("query", statement.name)
-            if found is not None and is_stated_so(statement, found):
+            if (
+                isinstance(found, QueryDef)
+                and is_stated_so(statement, found)
+                and knows_all_columns(self._components.log.version, registrar.bind(text), found)
+            ):
                 return report("create query", found.name, "is there already")
             replaced = self._components.redefinitions.replace(request)
             self._components.inner_streams.drop_unread()
         definition = replaced or registrar.register([request])[0]
-        bound = self._components.registrar.bind_registered(definition.text)
+        bound = self._components.registrar.bind_registered(definition.text, definition.text_epoch)
         notes = self._notes(bound, bool(definition.options.get("follow")))
         done = f"{'registered' if replaced is None else 'replaced'}{notes}"
         return report("create query", definition.name, done)

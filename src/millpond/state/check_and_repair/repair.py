@@ -97,7 +97,7 @@ def _make_database(store: Path, scratch: Path, to: Path, done: Repair) -> None:
     number = database_number(copied)
     state = read_journal(store, number)
     done.number, done.incarnation = state.number, state.incarnation or secrets.token_hex(3)
-    if state.damage and number is not None and number >= state.number and _is_sound(copied):
+    if state.damage and number is not None and number > state.number and _is_sound(copied):
         with closing(sqlite3.connect(copied)) as source, closing(sqlite3.connect(to)) as target:
             source.backup(target)
         done.number, done.source = number, "the database, which nothing checks"

@@ -34,6 +34,8 @@ from millpond.state.journal.fold import (
 )
 from millpond.state.journal.journal import Journal
 from millpond.state.journal.journal_file import list_files
+from millpond.state.journal.last_record import NAME as LAST
+from millpond.state.journal.last_record import LastRecord, read_last_record
 from millpond.state.journal.record import Statement
 from millpond.state.journal.snapshot import TEMPORARY, list_snapshots, take_snapshot
 
@@ -98,6 +100,8 @@ class Database:
             raise _explain_error(error, path) from error
         assert state.incarnation is not None
         self._journal = Journal(self._directory, state.incarnation, state.number)
+        self._last = LastRecord(path.parent, state.incarnation)
+        self._last.note(state.number)
         self._broken = False
         self._changed: MillpondError | None = None
         snapshots = list_snapshots(self._directory)
@@ -111,6 +115,7 @@ class Database:
         if is_new(store):
             for _, file in list_files(self._directory):
                 file.unlink()
+            (store / LAST).unlink(missing_ok=True)
             incarnation = secrets.token_hex(3)
             Journal(self._directory, incarnation, 0).close()
         elif not self.path.exists() or not self.path.stat().st_size:
@@ -171,6 +176,7 @@ class Database:
                     )
                     self._journal.append(transaction.statements)
                     self._connection.execute("COMMIT")
+                    self._last.note(self._journal.number)
                 except BaseException:
                     self._undo(mark)
                     raise
@@ -265,11 +271,13 @@ class Database:
         with self.lock:
             self._connection.close()
             self._journal.close()
+            self._last.close()
 
 
 def is_new(store: Path) -> bool:
     """Whether a store has no changes yet: its creation may have been interrupted."""
-    if list_snapshots(store / DIRECTORY):
+    last = read_last_record(store)
+    if list_snapshots(store / DIRECTORY) or (last is not None and last[1]):
         return False
     database = store / "pond.db"
     if database.exists() and database.stat().st_size:

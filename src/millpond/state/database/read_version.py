@@ -24,6 +24,7 @@ from millpond.state.bucket_map import BucketMap
 from millpond.state.database.database import Database
 from millpond.state.database.join_rows import read_joins
 from millpond.state.database_tables import SETTINGS, definition_of
+from millpond.state.epoch.next_version import find_additions
 from millpond.state.id_map import IdMap
 from millpond.state.version import (
     DATA,
@@ -104,6 +105,7 @@ def read_version(database: Database) -> Version:
             summaries=MappingProxyType(summaries),
             sinks=MappingProxyType(sinks),
             settings=MappingProxyType(settings),
+            additions=tuple(sorted(find_additions(definitions))),
         )
 
 

@@ -76,7 +76,14 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         settings=version.settings
         if change.settings is None
         else MappingProxyType(dict(change.settings)),
+        additions=tuple(sorted({*version.additions, *find_additions(put)})),
     )
+
+
+def find_additions(definitions: Iterable[object]) -> set[int]:
+    """Find the epochs at which columns were added to streams among some definitions."""
+    streams = (d for d in definitions if isinstance(d, StreamDef))
+    return {field.added for stream in streams for field in stream.schema.added}
 
 
 def _change_definitions(

@@ -2,13 +2,14 @@
 
 Opening a store never trusts the database it finds: it makes a new database file, which replaces the
 old one. So no damage to the old file and no rewound write-ahead log can change an answer. Opening
-reads only one thing from the old file: how many records it had folded. If the journal ends before
-that record, the journal has lost its end, and not in a crash, because a record is durable before
-the database sees it.
+reads only one thing from the old file: how many records it had folded. The file LAST says as much
+(`last_record.py`). If the journal ends before either, it has lost its end, and not in a crash,
+because a record is durable before the database and LAST see it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -21,10 +22,14 @@ from pathlib import Path
 from millpond.model.owner_only import create_owner_only
 from millpond.state.database_tables import add_tables, create_tables, fold_row
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, JournalFile, list_files, read_file
+from millpond.state.journal.last_record import NAME as LAST
+from millpond.state.journal.last_record import read_last_record
 from millpond.state.journal.record import decode_body
 from millpond.state.journal.snapshot import Snapshot, list_snapshots
 
 DIRECTORY = "journal"
+
+log = logging.getLogger("millpond.store")
 
 
 @dataclass
@@ -68,6 +73,7 @@ def read_journal(store: Path, database_number: int | None, upto: int | None = No
     """
     directory = store / DIRECTORY
     state = JournalState(store)
+    last = read_last_record(store) if upto is None else None  # before the journal, which may grow
     limit = sys.maxsize if upto is None else upto
     for snapshot in reversed([s for s in list_snapshots(directory) if s.number <= limit]):
         if snapshot.is_whole() and (incarnation := _incarnation_in(snapshot)) is not None:
@@ -106,20 +112,36 @@ def read_journal(store: Path, database_number: int | None, upto: int | None = No
             break
     if not state.damage:
         # A backup may end with a snapshot.
-        _check_against(state, database_number, bool(listed) or upto is not None)
+        _check_against(state, database_number, last, bool(listed) or upto is not None)
     return state
 
 
-def _check_against(state: JournalState, database_number: int | None, has_files: bool) -> None:
-    """Note damage if the journal ends before the database: the journal has lost its end."""
+def _check_against(
+    state: JournalState,
+    database_number: int | None,
+    last: tuple[str, int] | None,
+    has_files: bool,
+) -> None:
+    """Note damage if the journal ends before the database or LAST: it has lost its end."""
     directory = state.directory / DIRECTORY
+    where = state.torn.path if state.torn else directory
     if database_number is not None and database_number > state.number:
-        where = state.torn.path if state.torn else directory
         state.damage.append(
             (where, f"The database has {database_number} records, the journal {state.number}.")
         )
     elif not has_files or state.incarnation is None:
         state.damage.append((directory, "The journal is missing."))
+    elif last is not None and last[0] != state.incarnation:
+        state.damage.append(
+            (directory, f"It is the journal of {state.incarnation}, the store is {last[0]}.")
+        )
+    elif last is not None and last[1] > state.number:
+        state.damage.append(
+            (
+                where,
+                f"{LAST} says that there were {last[1]} records, the journal has {state.number}.",
+            )
+        )
 
 
 def _incarnation_in(snapshot: Snapshot) -> str | None:
@@ -180,6 +202,11 @@ def cut_torn_end(state: JournalState) -> None:
     """Remove the half-written, never acknowledged record that a dead writer left at the end."""
     if state.torn is None:
         return
+    log.warning(
+        "%s ended in %d bytes of a change that was never acknowledged; they were cut off",
+        state.torn.path,
+        state.torn.length - state.torn.end,
+    )
     if state.torn.incarnation is None:
         state.torn.path.unlink()
         return

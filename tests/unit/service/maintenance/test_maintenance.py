@@ -296,7 +296,9 @@ def test_needs_are_asked_of_each_query_once(pond: Pond, monkeypatch: pytest.Monk
     bound: list[str] = []
     bind = pond._components.registrar.bind_registered
     monkeypatch.setattr(
-        pond._components.registrar, "bind_registered", lambda text: bound.append(text) or bind(text)
+        pond._components.registrar,
+        "bind_registered",
+        lambda text, epoch: bound.append(text) or bind(text, epoch),
     )
     for _ in range(3):
         assert needs.since(pond._components.log.version, stream, 100 * SECOND) == 92 * SECOND

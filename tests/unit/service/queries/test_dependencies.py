@@ -63,9 +63,9 @@ def test_everybody_who_would_miss_it(pond: Pond, name: str, expected: set[str]) 
 def test_only_queries_that_spell_the_name_are_bound(pond: Pond) -> None:
     bound: list[str] = []
 
-    def bind(text: str) -> BoundQuery:
+    def bind(text: str, text_epoch: int | None) -> BoundQuery:
         bound.append(text)
-        return components_of(pond).registrar.bind(text)
+        return components_of(pond).registrar.bind(text, text_epoch)
 
     users(pond, "views", bind)
     assert "SELECT v FROM views" in bound
