@@ -1459,6 +1459,7 @@ export interface components {
             streams: components["schemas"]["StreamFigures"][];
             uptime_s: number;
             version: string;
+            warnings: components["schemas"]["ErrorFields"][];
         };
         Stream: {
             ahead_us: number | null;

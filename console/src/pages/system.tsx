@@ -14,7 +14,7 @@ export function System() {
   const shown = status.value;
   const rejectsOf = route.value.params.get("rejects");
   if (!shown) return <main><section class="panel"><p class="nothing">Waiting for the server …</p></section></main>;
-  const wrong = [...shown.problems, ...complaints(shown)];
+  const wrong = [...shown.problems, ...shown.warnings];
   return (
     <main>
       <section class={`panel ${wrong.length ? "" : "calm"}`} aria-labelledby="wrong-title">
@@ -72,20 +72,6 @@ export function System() {
       </section>
     </main>
   );
-}
-
-type Figures = NonNullable<typeof status.value>;
-
-/** What is wrong with streams and sinks, worded as problems. */
-function complaints(shown: Figures): ErrorFields[] {
-  const rest = { detail: null, hint: null, place: null };
-  const streams = shown.streams.filter((stream) => stream.reason).map((stream) => ({
-    ...rest, code: stream.state, message: `stream "${stream.name}"`, detail: stream.reason,
-  }));
-  const sinks = shown.sinks.filter((sink) => sink.dead).map((sink) => ({
-    ...rest, code: sink.state, message: `sink "${sink.name}" to ${sink.to}`, detail: sink.dead,
-  }));
-  return [...streams, ...sinks];
 }
 
 function behind(heartbeat: string | null, all: (string | null)[]): string {

@@ -705,7 +705,11 @@ class SinkFigures(Shape):
 
 
 class Status(Shape):
-    """An overview of the pond."""
+    """An overview of the pond.
+
+    `problems`: what is broken. `warnings`: what gives way because there is too much to do, and what
+    was given up; their `code` is the action. Both say in `hint` what to do.
+    """
 
     version: str
     ready: bool
@@ -715,6 +719,7 @@ class Status(Shape):
     relations: int
     uptime_s: float
     problems: list[ErrorFields]
+    warnings: list[ErrorFields]
     sinks: list[SinkFigures]
     set_aside: SetAside
     runtime: dict[str, Any]

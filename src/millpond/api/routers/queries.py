@@ -26,6 +26,7 @@ from millpond.api.document import (
 )
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
 from millpond.api.request_work import MaxSeconds, limit_seconds
+from millpond.api.rights.audit import note_statement
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
@@ -275,6 +276,7 @@ def router(pond: ServedPond) -> APIRouter:
         """Changes options of a query, `{"weight": 0.5}`, or the values of parameters of its text,
         `{"params": {"most": 10}}`: then it is another query from now on, with the same id.
         """
+        note_statement(f"SET {json_values.dumps(options).decode()}")
         handle = find_query(pond, query)
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)
