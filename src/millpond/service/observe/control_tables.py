@@ -288,7 +288,7 @@ class Entities:
                 yield Entity(f"summary:{summary.name}", "synopsis", summary.stream, figures)
 
     def _answers(self, version: Version) -> Iterator[Entity]:
-        kept = self._components.invoker.answer_cache
+        kept = self._components.invoker.kept_answers
         for id in sorted(kept.ids()):
             query = version.queries.get(id)
             if query is not None:

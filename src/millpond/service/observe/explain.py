@@ -119,8 +119,8 @@ class Explainer:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == Level.RUNTIME and definition.id in components.invoker.answer_cache.ids():
-            facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
+        if level == Level.RUNTIME and definition.id in components.invoker.kept_answers.ids():
+            facts["kept answer"] = components.invoker.kept_answers.of(definition.id).figures()
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
