@@ -100,6 +100,19 @@ def printed(screen: Screen) -> str:
     return screen._console.file.getvalue()
 
 
+@pytest.mark.spark
+@pytest.mark.slow
+def test_through_kafka(prepared, screen, tmp_path, monkeypatch):
+    """On Spark, with a broker: every alert is in its topic once, and the proof holds."""
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    run_demo(scale=small(open=demo._on_spark, pause=demo._pause, through_kafka=True), screen=screen)
+    text = printed(screen)
+    assert "read two topics of a Kafka broker" in text
+    assert "853 minutes late" in text
+    assert "It has each change of the query once, in order." in text
+    assert "agree in every row" in text
+
+
 def test_the_whole_demo(screen, tmp_path, monkeypatch):
     monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
     run_demo(scale=small(), screen=screen)
