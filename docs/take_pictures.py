@@ -49,7 +49,7 @@ WHERE carrier = 'B6' ORDER BY ts;"""
 SECONDS = itertools.count()
 
 #: The pages, each with how it is brought to show something.
-PAGES = ("write", "queries", "query", "plan", "document", "system", "past")
+PAGES = ("write", "queries", "query", "plan", "trace", "document", "system", "past")
 
 
 def fill(pond: Pond) -> None:
@@ -98,6 +98,7 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         "queries": "#/queries?containing=delay%20%3E%208",
         "query": "#/query/by_carrier?view=chart&live=1",
         "plan": "#/plan?query=late",
+        "trace": "#/plan?query=by_carrier&trace=flights&tuple=18",
         "document": "#/plan?query=by_carrier",
         "system": "#/system",
         "past": "#/system",
@@ -124,7 +125,7 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         pond._history.look()
         browser.find("#past .chart canvas")
         browser.run("document.querySelector('#past').scrollIntoView()")
-    if page == "plan":
+    if page in ("plan", "trace"):
         browser.find(".plan-canvas[data-laid]:not([data-laid=''])")
     time.sleep(4.5 if page == "system" else 1.0)  # two looks make a rate; charts draw their axes
 

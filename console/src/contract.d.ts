@@ -48,7 +48,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    sort?: "memory" | "files" | "seconds" | "changes";
+                    sort?: "memory" | "files" | "seconds" | "changes" | "matching" | "matches" | "invocations" | "answering";
                     limit?: number;
                     queries?: string;
                     owner?: string;
@@ -121,7 +121,27 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        get?: never;
+        get: {
+            parameters: {
+                query?: never;
+                header?: never;
+                path: {
+                    entity: string;
+                };
+                cookie?: never;
+            };
+            requestBody?: never;
+            responses: {
+                200: {
+                    headers: {
+                        [name: string]: unknown;
+                    };
+                    content: {
+                        "application/json": components["schemas"]["Entity"];
+                    };
+                };
+            };
+        };
         put?: never;
         post?: never;
         delete?: never;
@@ -1304,7 +1324,7 @@ export interface components {
             group: string;
             id: string;
             /** @enum {string} */
-            kind: "stream" | "module" | "synopsis" | "join" | "derivation" | "relation" | "queries";
+            kind: "queue" | "stream" | "module" | "synopsis" | "eddy" | "join" | "operator" | "derivation" | "relation" | "queries";
             label: string;
             lit: boolean;
             queries: string[];
@@ -1341,21 +1361,31 @@ export interface components {
             suspended: string | null;
         };
         QueryCost: {
+            answering: number;
             changes: number;
             exact: boolean;
             files: number;
+            followed: boolean;
             id: number;
+            invocations: number;
+            matches: number;
+            matching: number;
             memory: number;
             name: string;
             operators: number;
-            pattern: string;
+            pattern: string | null;
             rows: number;
             seconds: number;
             shared: number;
-            up_to: string;
+            up_to: string | null;
         };
         QueryCosts: {
+            answering: number;
             files: number;
+            followed: number;
+            invocations: number;
+            matches: number;
+            matching: number;
             memory: number;
             queries: components["schemas"]["QueryCost"][];
             seconds: number;
@@ -1439,6 +1469,7 @@ export interface components {
             streams: components["schemas"]["StreamFigures"][];
             uptime_s: number;
             version: string;
+            warnings: components["schemas"]["ErrorFields"][];
         };
         Stream: {
             ahead_us: number | null;
@@ -1531,6 +1562,7 @@ export interface components {
         TracedTuple: {
             at: string;
             matched: number;
+            path: string[];
             queries: string[];
             values: {
                 [key: string]: unknown;

@@ -3,7 +3,7 @@
 `check_operator` runs nodes over histories of their inputs and raises AssertionError where
 
 - the output's bag at an instant is not the node's meaning over the inputs' bags,
-- the output depends on the cut of the feed,
+- the output depends on the cut of the feed, also where a cut goes through an instant,
 - a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
 - state is left when everything has expired,
 - its state cannot be pickled at any moment, or moved into files and back.
@@ -114,6 +114,7 @@ def check_operator(
     given = [i for i in list_in_order([node]) if i.feed is not None]
     whole = run(node, histories, [LATE], intervals)
     parts = run(node, histories, [*cuts, LATE], intervals)
+    torn = run(node, histories, [*cuts, LATE], intervals, through_instants=True)
     labels = [_label(i) for i in node.inputs]
     instants = {BEGINNING, LATE}
     for life in (life for history in histories.values() for life in history):
@@ -124,7 +125,7 @@ def check_operator(
             g.label: bag_at(histories[g.label], instant) for g in given if isinstance(g, GivenInput)
         }
         expected = meaning(*[bags[label] for label in labels])
-        for name, way in (("at once", whole), ("cut", parts)):
+        for name, way in (("at once", whole), ("cut", parts), ("torn", torn)):
             actual = sum_deltas(way.deltas, instant)
             if actual != expected:
                 raise AssertionError(
@@ -171,8 +172,14 @@ def run(
     histories: Mapping[str, Sequence[Life]],
     cuts: Sequence[int],
     intervals: Collection[int | None] = (None,),
+    *,
+    through_instants: bool = False,
 ) -> OperatorRun:
-    """Advance a node to each cut in turn; between, its state is pickled and moved."""
+    """Advance a node to each cut in turn; between, its state is pickled and moved.
+
+    With `through_instants`, every other row of a cut's instant comes in the next step, which begins
+    with that instant.
+    """
     nodes = list(list_in_order([node]))
     operators = {n.key: n.operator() for n in nodes if n.feed is None}
     for n in nodes:
@@ -185,11 +192,11 @@ def run(
         deltas: dict[str, Delta] = {}
         for n in nodes:
             if isinstance(n, GivenInput):
-                deltas[n.key] = _feed_input(n, histories[n.label], position, cut)
+                deltas[n.key] = _feed_input(n, histories[n.label], position, cut, through_instants)
             else:
                 inputs = [deltas[i.key] for i in n.inputs]
                 deltas[n.key] = operators[n.key].advance(inputs, cut, scalars)
-                _check_delta(n, deltas[n.key], position, cut)
+                _check_delta(n, deltas[n.key], position - through_instants, cut)
         given.append(deltas[node.key])
         operators = _carry(operators, len(given))
         position = cut
@@ -209,19 +216,40 @@ def _carry(operators: dict[str, Operator], number: int) -> dict[str, Operator]:
     }
 
 
-def _feed_input(node: GivenInput, history: Sequence[Life], after: int, upto: int) -> Delta:
+def _feed_input(
+    node: GivenInput, history: Sequence[Life], after: int, upto: int, tears: bool = False
+) -> Delta:
     """Make an input's delta: rows with their expirations, negative tuples for rows cut short."""
-    rows: list[tuple[int, int, int, Row]] = []
+    rows = _list_events(history, after, upto)
+    rows.sort(key=lambda entry: entry[0])
+    if tears:
+        rows = [row for row in rows if row[0] < upto or upto == LATE or _comes_first(row)]
+        rest = _list_events(history, after - 1, after)
+        rows = [row for row in rest if not _comes_first(row)] + rows
+    columns = list(zip(*(entry[3] for entry in rows), strict=True)) or [()] * len(node.types)
+    arrays = [pa.array(list(c), t) for c, t in zip(columns, node.types, strict=True)]
+    numbers = [np.array([entry[i] for entry in rows], np.int64) for i in range(3)]
+    return Delta(pa.RecordBatch.from_arrays(arrays, schema=node.schema), *numbers)
+
+
+#: An instant, the end, the weight and the row of a line of a delta.
+Event = tuple[int, int, int, Row]
+
+
+def _list_events(history: Sequence[Life], after: int, upto: int) -> list[Event]:
+    """List what comes and what is taken back in the instants of (after, upto]."""
+    rows: list[Event] = []
     for life in history:
         if after < life.at <= upto:
             rows.append((life.at, life.until, 1, life.row))
         if life.cut is not None and after < life.cut <= upto:
             rows.append((life.cut, life.until, -1, life.row))
-    rows.sort(key=lambda entry: entry[0])
-    columns = list(zip(*(entry[3] for entry in rows), strict=True)) or [()] * len(node.types)
-    arrays = [pa.array(list(c), t) for c, t in zip(columns, node.types, strict=True)]
-    numbers = [np.array([entry[i] for entry in rows], np.int64) for i in range(3)]
-    return Delta(pa.RecordBatch.from_arrays(arrays, schema=node.schema), *numbers)
+    return rows
+
+
+def _comes_first(event: Event) -> bool:
+    """Whether a line of a cut's instant comes before the cut."""
+    return (event[1] + event[2] + len(str(event[3]))) % 2 == 0
 
 
 def _label(node: Node) -> str:

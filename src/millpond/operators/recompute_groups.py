@@ -92,7 +92,10 @@ class RecomputingGroups:
             schema = self._bag.rows().schema
             rows = pa.RecordBatch.from_arrays(columns, schema=schema)
             self._bag.take_in(delta.with_rows(rows), upto)
-        instants, keys = _drop_before(scalars.since, *self._find_changes(upto))
+        first = self._upto + 1
+        if len(delta):  # a step may begin with the instant with which the step before ended
+            first = min(first, int(delta.at[0]))
+        instants, keys = _drop_before(scalars.since, *self._find_changes(first, upto))
         parts: list[Delta] = []
         for lo, hi, rows in self._cells(instants, keys):
             answers = self._answer_cells(rows, scalars) if rows.num_rows else {}
@@ -109,18 +112,21 @@ class RecomputingGroups:
         found: Ints = self._bag.rows().columns[-1].to_numpy()
         return found
 
-    def _find_changes(self, upto: int) -> tuple[Ints, Ints]:
-        """Find the pairs of an instant and a key whose rows change then: each once, in order."""
+    def _find_changes(self, first: int, upto: int) -> tuple[Ints, Ints]:
+        """Find the pairs of an instant and a key whose rows change then: each once, in order.
+
+        The instants are those from `first` up to `upto`.
+        """
         at, until = self._bag.lives()
         numbers = self._numbers()
-        began, ended = at > self._upto, until <= upto
+        began, ended = at >= first, until <= upto
         instants = np.concatenate([at[began], until[ended]])
         keys = np.concatenate([numbers[began], numbers[ended]])
         order = np.lexsort((keys, instants))
         instants, keys = instants[order], keys[order]
-        first = np.ones(len(order), bool)
-        first[1:] = (np.diff(instants) != 0) | (np.diff(keys) != 0)
-        return instants[first], keys[first]
+        fresh = np.ones(len(order), bool)
+        fresh[1:] = (np.diff(instants) != 0) | (np.diff(keys) != 0)
+        return instants[fresh], keys[fresh]
 
     def _cells(self, instants: Ints, keys: Ints) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """Cut the cells into batches [lo, hi), each with its cells' rows.

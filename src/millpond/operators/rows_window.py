@@ -131,7 +131,8 @@ class RowsWindowing:
         gone[places[is_new] - base] = until[is_new]
         # An element that leaves at its own timestamp was never in the window.
         new = np.flatnonzero(gone > delta.at)
-        passing = until > self._at[places]
+        # One that an earlier step gave leaves, even if it came at this very instant.
+        passing = (until > self._at[places]) | ~is_new
         places, until = places[passing], until[passing]
         at = np.concatenate([delta.at[new], until])
         weight = np.concatenate([np.ones(len(new), np.int64), np.full(len(places), -1)])

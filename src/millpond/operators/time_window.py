@@ -9,6 +9,10 @@
 
 (Update patterns, 2.2: exp = ts + size.) The window keeps only the elements that have not entered
 yet. Its output rows carry their expirations, so readers know when a row leaves.
+
+Where elements may come late (`in_order` is false), an element that comes after its instant enters
+at the instant at which it comes, and leaves when its timestamp says. So the rows are right from
+there on; they leave in another order than they came.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.model.patterns import Edge, window_edge
-from millpond.model.time import END
+from millpond.model.patterns import WEAK, Edge, Pattern, window_edge
+from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Period, Rows, Unbounded, Window, interval
 from millpond.operators.protocol.cost_model import WINDOWED, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
@@ -42,12 +46,14 @@ class TimeWindow(Unary):
         text: The window as CQL, for EXPLAIN.
         names: The names of its input's columns, for EXPLAIN.
         keep: Places of the columns that are in the output; None for all.
+        in_order: Whether no element comes after a step that went beyond its timestamp.
     """
 
     window: Window
     text: str = ""
     names: tuple[str, ...] = ()
     keep: tuple[int, ...] | None = None
+    in_order: bool = True
 
     name = "window"
     remembers = False
@@ -70,7 +76,8 @@ class TimeWindow(Unary):
 
     @property
     def edge(self) -> Edge:
-        return window_edge(self.window)
+        edge = window_edge(self.window)
+        return edge if self.in_order or edge.pattern <= Pattern.MONOTONIC else WEAK
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         # Elements that have not entered are kept, and a later reader may need any of their columns.
@@ -90,7 +97,7 @@ class TimeWindow(Unary):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        return (repr(self.window), self.keep)
+        return (repr(self.window), self.keep, *(() if self.in_order else ("late",)))
 
     def reach(self, at: int) -> int | None:
         return interval(self.window, at)[0]
@@ -116,20 +123,32 @@ class TimeWindow(Unary):
         return inputs[0]
 
     def operator(self) -> Operator:
-        return TimeWindowing(self.window, self.keep, self.schema)
+        return TimeWindowing(self.window, self.keep, self.schema, self.in_order)
 
 
 class TimeWindowing:
     """Runs `TimeWindow`: keeps the elements that have not entered yet."""
 
-    def __init__(self, window: Window, keep: tuple[int, ...] | None, schema: pa.Schema) -> None:
+    def __init__(
+        self,
+        window: Window,
+        keep: tuple[int, ...] | None,
+        schema: pa.Schema,
+        in_order: bool = True,
+    ) -> None:
         self._window = window
         self._keep, self._schema = keep, schema
         self._coming: deque[Delta] = deque()
+        self._in_order = in_order
+        #: The last instant of the step before.
+        self._upto = BEGINNING - 1
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         entering = self._stamp(delta)
+        if not self._in_order:
+            entering = self._admit_late(entering)
+        self._upto = upto
         parts = []
         while self._coming and self._coming[0].at[0] <= upto:
             first = self._coming.popleft()
@@ -144,6 +163,17 @@ class TimeWindowing:
             entering = entering.slice(0, count)
         # The elements that waited came first.
         return Delta.together([*parts, entering]) if parts else entering
+
+    def _admit_late(self, entering: Delta) -> Delta:
+        """Have elements that come late enter now, if they have not left yet.
+
+        Elements that wait for their instant are put in order with those that come.
+        """
+        at = np.maximum(entering.at, self._upto)
+        late = Delta(entering.rows, at, entering.until, entering.weight)
+        waiting = list(self._coming)
+        self._coming.clear()
+        return Delta.together([*waiting, late.where(at < late.until).in_order()])
 
     def _stamp(self, delta: Delta) -> Delta:
         """Select the elements that are ever in the window, and stamp them with their intervals."""

@@ -228,9 +228,6 @@ class Components:
             settings.get("ceilings"),
         )
         self.invoker.choose_reduction = self._choose_reduction
-        self.refresher = Refresher(
-            self.log, self.registrar, self.invoker, self.events, self.pressure.defers
-        )
         self.maintenance = Maintenance(
             store,
             self.log,
@@ -256,6 +253,15 @@ class Components:
             self.invoker.present,
             statistics,
             settings.get("changes"),
+        )
+        self.invoker.kept_answers.make_plan = self.derivations.plan_answer
+        self.refresher = Refresher(
+            self.log,
+            self.registrar,
+            self.invoker,
+            self.floors,
+            self.events,
+            self.pressure.defers,
         )
         self.advancer = Advancer(
             store,
@@ -450,7 +456,7 @@ class Components:
             self.runtime.start(self.sequencer, self._store.directory)
             if not self.bounded:
                 for stream in self.log.version.streams.values():
-                    if stream.source is not None:
+                    if stream.is_read_from_outside:
                         log.info("opening its source", extra={"stream": stream.name})
                     self.sources.open(stream)
             waiting = self.intake.list_waiting()

@@ -98,7 +98,7 @@ class Inputs:
             self._sources.read_to_end()
         else:
             version = self._log.version
-            sourced = [s for s in version.streams.values() if s.source is not None]
+            sourced = [s for s in version.streams.values() if s.is_read_from_outside]
             self._runtime.catch_up([s for s in sourced if not version.clock(s.id).ended])
         if not self._advancer.catch_up(self._derivations.list_streams(self._log.version), timeout):
             raise too_long

@@ -336,13 +336,13 @@ class Pond:
         return self._explainer.draw_shared(chosen)
 
     def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
-        """List what followed queries cost: their shares of memory, time and state; None: all."""
+        """List what queries cost: of matching, of answers, of operators' state; None: all."""
         return self._costs.list_costs(queries)
 
     def trace(
         self, stream: str, query: str | int | None = None, tuples: int = 20
     ) -> dict[str, Any]:
-        """Trace the last tuples of a stream's newest batch: which queries each went to.
+        """Trace the last tuples of a stream's newest batch: to which queries, by which nodes.
 
         Args:
             stream: The stream's name.
@@ -353,7 +353,7 @@ class Pond:
             MillpondError: CQL-201.
         """
         chosen = None if query is None else self.query(query).definition
-        return trace_batch(self._components, stream, chosen, tuples)
+        return trace_batch(self._components, self.entities.every(), stream, chosen, tuples)
 
     def history(self, span: Span = "hour") -> dict[str, Any]:
         """Tell figures of the last hour or week, as the pond sampled them."""

@@ -113,6 +113,9 @@ def test_system(page, pond: Pond) -> None:
     there.sees("queue:inbox")
     pond.execute(QUERY)
     pond.query("late").fetch()
+    pond.ingest("flights", [{"ts": "2026-03-01 11:55:00", "carrier": "ZZ", "delay": 77.0}])
+    pond.execute("HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:56:00'")
+    pond.catch_up()
     there.open(there.run("return location.href"))
     there.sees("late", "#shares")
     there.sees("The first samples come", "#past")
@@ -126,6 +129,10 @@ def test_system(page, pond: Pond) -> None:
 
 def test_plan(page, pond: Pond) -> None:
     pond.execute(QUERY)
+    pond.query("late").fetch()
+    pond.ingest("flights", [{"ts": "2026-03-01 11:55:00", "carrier": "ZZ", "delay": 77.0}])
+    pond.execute("HEARTBEAT flights AT TIMESTAMP '2026-03-01 11:56:00'")
+    pond.catch_up()
     there = page("#/plan?query=late")
     # The worker has laid the graph out, and it is drawn.
     there.find(".plan-canvas[data-laid]:not([data-laid=''])")
@@ -135,9 +142,19 @@ def test_plan(page, pond: Pond) -> None:
     there.press("stream: flights")
     there.press("Trace its last batch")
     there.sees("late", "[aria-label='Traced tuples']")
+    # One tuple's path alone is lit, and is an address.
+    there.click("[aria-label='Traced tuples'] button")
+    there.sees("filter:flights.delay", "#path")
+    there.open(there.run("return location.href"))
+    there.sees("operator:window", "#path")
+    there.press("Light all paths")
+    there.find("main details.pad > summary").click()
     there.press("queries: late")
     there.sees("standing queries that read the same", "#chosen")
     assert there.find("#chosen a").get_attribute("href").endswith("#/query/late")
+    # An entity's settings are set where it stands.
+    there.press("derivation: derivation late")
+    there.wait(lambda: "strategy" in there.find("#settings").text, "no settings")
     assert there.complaints() == []
 
 

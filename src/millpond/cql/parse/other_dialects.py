@@ -130,6 +130,13 @@ def clause_error(at: TokenReader) -> MillpondError | None:
             hint="Write stream [RANGE 1 MINUTE SLIDE 1 MINUTE], or sliding at every instant "
             "stream [RANGE 1 MINUTE].",
         )
+    if word in _WINDOWS_ELSEWHERE and follows == "(" and at._prev.text.upper() != "AS":
+        return at.fault(
+            f"{word} does not stand behind a stream",
+            detail="A window behind the name of a stream stands in brackets.",
+            hint="Write stream [RANGE 1 MINUTE SLIDE 1 MINUTE] for the last minute, every minute, "
+            "or GROUP BY TUMBLE(column, INTERVAL 1 MINUTE).",
+        )
     if (word in ("RANGE", "ROWS") and behind and behind.token_type in _SIZES) or (
         word == "RANGE" and follows in ("UNBOUNDED", "INTERVAL")
     ):

@@ -142,6 +142,33 @@ class Dataflow:
             upto,
             self._constraints,
         )
+        return self._run(goals, inputs, history)
+
+    def move_answers(self, inputs: StepInputs, upto: int) -> dict[str, pa.Table]:
+        """Compute the differences between the plans' answers at `position` and at `upto`.
+
+        What lies between the two instants is seen by nobody, so operators need not compute it. The
+        first call gives whole answers. The input may have rows of `position` that came since: a
+        step begins with the instant with which the step before has ended.
+
+        Args:
+            inputs: What came since the last call; each row once, in the order of its instant.
+            upto: The instant, `position` or later.
+
+        Returns:
+            By plan, the rows that left and came, as they did, with `__at` = `upto`. Equal rows may
+            come and leave.
+        """
+        after = self.position - 1 if self.position >= BEGINNING else self.position
+        since = dict.fromkeys(self._plans, upto)
+        goals = Goals(self._plans, since, True, after, upto, self._constraints, nets=False)
+        return self._run(goals, inputs, None)
+
+    def _run(
+        self, goals: Goals, inputs: StepInputs, history: History | None
+    ) -> dict[str, pa.Table]:
+        """Run a step; drop the plans that failed."""
+        upto = goals.upto
         try:
             step = Step(self._flow, goals, inputs, history, self._scheduling, self._limit)
             step.run()

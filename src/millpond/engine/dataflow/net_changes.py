@@ -59,6 +59,19 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
     return pa.Table.from_arrays([pa.array(at), pa.array(signs), *rows.columns], schema=schema)
 
 
+def list_changes(delta: Delta, schema: pa.Schema) -> pa.Table:
+    """Turn a delta without expirations into a table of its rows, copy by copy, as they came.
+
+    Nothing cancels: whoever adds the changes up does that.
+    """
+    rows, at, weight = normalize(delta.rows), delta.at, delta.weight
+    if bool((np.abs(weight) != 1).any()):
+        places = np.repeat(np.arange(len(at)), np.abs(weight))
+        rows, at, weight = rows.take(pa.array(places)), at[places], np.sign(weight)[places]
+    signs = pa.array(weight.astype(np.int8))
+    return pa.Table.from_arrays([pa.array(at), signs, *rows.columns], schema=schema)
+
+
 def join_changes(left: pa.Table, came: pa.Table, changes: pa.Table, at: int) -> pa.Table:
     """Put the rows that leave and come at an instant before changes from that instant on.
 

@@ -21,7 +21,7 @@ from millpond.engine.dataflow.arrangement import Arrangement
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.engine.dataflow.first_instant import find_first_instant, is_of_the_rows, restrict
 from millpond.engine.dataflow.inputs import StepInputs
-from millpond.engine.dataflow.net_changes import net_changes
+from millpond.engine.dataflow.net_changes import list_changes, net_changes
 from millpond.engine.dataflow.queues import Queues
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.engine.dataflow.scheduling.policies import make_policy
@@ -83,6 +83,7 @@ class Goals:
         after: The last instant of the step before.
         upto: The last instant of this step.
         constraints: By stream, the constraints by which operators release rows.
+        nets: Whether changes of equal rows at one instant cancel, and come in canonical order.
     """
 
     plans: Mapping[str, Plan]
@@ -91,6 +92,7 @@ class Goals:
     after: int
     upto: int
     constraints: Constraints
+    nets: bool = True
 
 
 class CannotCut(Exception):
@@ -325,7 +327,10 @@ class Step:
         if after < since:
             delta = self._give_since(delta, plan, since)
         try:
-            self.changes[key].append(net_changes(delta, plan.schema, plan.to_stream))
+            if self._goals.nets:
+                self.changes[key].append(net_changes(delta, plan.schema, plan.to_stream))
+            else:
+                self.changes[key].append(list_changes(delta, plan.schema))
         except Exception as error:
             self.failed[key] = to_millpond_error(error)
 

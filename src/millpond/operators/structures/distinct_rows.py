@@ -20,6 +20,11 @@ class DistinctRows:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def width(self) -> int:
+        """About how many bytes the values of a row take."""
+        return self._rows.width
+
     def number(self, rows: pa.RecordBatch) -> Ints:
         """Number each row; a row not seen before gets a new number and is kept."""
         numbers = self._keys.number(rows.columns)

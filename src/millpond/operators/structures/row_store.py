@@ -30,6 +30,11 @@ class RowStore:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def width(self) -> int:
+        """About how many bytes a row takes."""
+        return sum(batch.nbytes for batch in self._batches) // max(self._count, 1)
+
     def add(self, rows: pa.RecordBatch) -> None:
         if not rows.num_rows:
             return

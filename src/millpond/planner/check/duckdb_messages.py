@@ -9,7 +9,9 @@ from millpond.model.function_names import names_inside, restore_names
 from millpond.planner.resolve.estimates import show_estimate
 
 _NO_MATCH = re.compile(r"No function matches the given name and argument types '(.+?)\((.*)\)'")
-_COMPARE = re.compile(r"Cannot compare values of type (.+?) and (?:type )?(.+?)(?: in | - |$)")
+_COMPARE = re.compile(
+    r"Cannot (?:compare|mix) values of type (.+?) and (?:type )?(.+?)(?: in | - |$)"
+)
 _GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY clause')
 _TYPE = re.compile(r"Type with name (\S+) does not exist")
 _SUBQUERY = re.compile(r"Subquery returns (\d+) columns - expected (\d+)")
@@ -27,6 +29,10 @@ _NUMBERS = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?(_LITERAL)?|DOUBLE|FL
 _EPOCHS = (
     "Write the instant as '2024-12-31 10:00:00', or as epoch_ms(1735639200000) if it is a number "
     "of milliseconds since 1970."
+)
+_TEXT_AND_NUMBER = (
+    "Cast the text to compare numbers: TRY_CAST(… AS DOUBLE), NULL where it is none; or put the "
+    "number in quotes to compare texts."
 )
 
 
@@ -62,9 +68,7 @@ def translate_message(message: str) -> TranslatedMessage:
         return TranslatedMessage(
             "CQL-205",
             f"{_name_type(match[1])} cannot be compared with {_name_type(match[2])}",
-            hint=_EPOCHS
-            if _is_time_and_number(match[1], match[2])
-            else "Cast one side: CAST(… AS type).",
+            hint=_hint_comparison(match[1], match[2]),
         )
     if match := _GROUP.search(text):
         return TranslatedMessage(
@@ -97,11 +101,14 @@ def translate_message(message: str) -> TranslatedMessage:
     return TranslatedMessage("CQL-219", _lower_first(first))
 
 
-def _is_time_and_number(one: str, other: str) -> bool:
-    return any(
-        a.startswith(("TIMESTAMP", "DATE")) and _NUMBERS.fullmatch(b)
-        for a, b in ((one, other), (other, one))
-    )
+def _hint_comparison(one: str, other: str) -> str:
+    for type_, against in ((one, other), (other, one)):
+        if _NUMBERS.fullmatch(against):
+            if type_.startswith(("TIMESTAMP", "DATE")):
+                return _EPOCHS
+            if type_ == "VARCHAR":
+                return _TEXT_AND_NUMBER
+    return "Cast one side: CAST(… AS type)."
 
 
 def _translate_no_match(name: str, arguments: str, text: str, own: bool) -> TranslatedMessage:

@@ -42,6 +42,7 @@ def stream_node(
     with_sequence: bool = False,
     with_log: bool = False,
     whole: bool = False,
+    in_order: bool = True,
 ) -> Node:
     """Plan an occurrence of a stream: its window's rows, with the columns of its slice.
 
@@ -53,6 +54,7 @@ def stream_node(
         with_sequence: Whether it has its number in the order of arrival (int64), too.
         with_log: Whether each row has the id of a change log (int64) as one more column.
         whole: Whether to leave out the conjuncts that were pushed down.
+        in_order: As of `TimeWindow`.
     """
     schema = definition.schema
     before = list(split_conjuncts(leaf.before)) if leaf.before is not None else []
@@ -85,7 +87,7 @@ def stream_node(
         counted = tuple(places[name.lower()] for name in by)
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
     else:
-        node = TimeWindow(node, leaf.window, window_text(leaf.window), columns)
+        node = TimeWindow(node, leaf.window, window_text(leaf.window), columns, in_order=in_order)
     chosen = {TIMESTAMP: with_timestamp, SEQUENCE: with_sequence, LOG: with_log}
     hidden = [name for name, is_chosen in chosen.items() if is_chosen]
     shown = [*leaf.columns, *hidden]

@@ -316,6 +316,7 @@ def plan_changes(
     rules: tuple[Rule, ...] = RULES,
     choices: Choices = MappingProxyType({}),
     owner: str = "",
+    in_order: bool = True,
 ) -> Plan:
     """Plan the changes of a bound query.
 
@@ -329,6 +330,8 @@ def plan_changes(
         lazy_expiration: As of `Plan`.
         choices: What somebody chose of operators.
         owner: Whose the operators are that no queries are to share.
+        in_order: As of `TimeWindow`: whether elements come in the order of their timestamps, as
+            they do up to instants that are final.
 
     Raises:
         MillpondError: CQL-214, the strategy cannot serve this query; CQL-224, it asks summaries.
@@ -343,7 +346,7 @@ def plan_changes(
         )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
-    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed), columns, choices)
+    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed, in_order), columns, choices)
     known = known or GuessedStatistics()
     written = compiler.compile_query().node
     core = apply_strategy(written, strategy, known, partitions, rules, choices)
@@ -369,7 +372,9 @@ def plan_changes(
     )
 
 
-def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node]:
+def _plan_leaves(
+    bound: BoundQuery, catalog: Names, seed: int, in_order: bool = True
+) -> dict[str, Node]:
     """Plan the streams and relations: their nodes, by their leaves' table names."""
     leaves: dict[str, Node] = {}
     for number, leaf in enumerate(bound.streams):
@@ -381,6 +386,7 @@ def _plan_leaves(bound: BoundQuery, catalog: Names, seed: int) -> dict[str, Node
             seed + number,
             with_timestamp=bool(leaf.hidden),
             with_sequence=len(leaf.hidden) > 1,
+            in_order=in_order,
         )
     for relation in bound.relations:
         declared = catalog.find(relation.relation)

@@ -34,10 +34,10 @@ from millpond.model.loss import Bounds, Cause, Loss, merge_losses
 from millpond.model.time import LAST, format_instant
 from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.service.answers.answer_cache import AnswerCache, inputs_of
 from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
 from millpond.service.answers.grouped_aggregates import SegmentGroups
+from millpond.service.answers.kept_answers import KeptAnswers
 from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.leaf_scan import Files, LeafView
 from millpond.service.answers.leaf_slices import (
@@ -99,7 +99,7 @@ class Invoker:
         self._events = events
         self.files = Files(store, events, lambda id: log.version.added_columns(id))
         self.losses = Losses(self.files, intake, followers)
-        self.answer_cache = AnswerCache()
+        self.kept_answers = KeptAnswers(self.files, relations)
         self._room = Room(
             _ROWS_AT_ONCE,
             "too many queries of many rows wait to be evaluated",
@@ -167,7 +167,7 @@ class Invoker:
             elif (less := self._compute_reduced(version, query, streams, instant)) is not None:
                 table, loss, bounds = less
             elif query.kept and query.id is not None:
-                table, loss = self._answer_from_cache(
+                table, loss = self._read_kept(
                     query.id, version, query, streams, instant, at is None
                 )
             else:
@@ -283,25 +283,38 @@ class Invoker:
         hold_memory(table.nbytes)
         return narrow_integers(table), losses
 
-    def _answer_from_cache(
+    def _read_kept(
         self,
         id: int,
         version: Version,
         query: PreparedQuery,
         streams: Sequence[StreamDef],
         instant: int,
-        current: bool,
+        is_current: bool,
     ) -> tuple[pa.Table, tuple[Loss, ...]]:
-        """Like `_compute`, but from the cache if it has this answer; a current answer is cached."""
-        kept, inputs = self.answer_cache.of(id), inputs_of(version, query.bound, streams)
-        found = self.answer_cache.find(kept, query, inputs, instant)
-        if found is None:
-            started = time.perf_counter()
-            found = self._compute(version, query, streams, instant)
-            if current:
-                seconds = time.perf_counter() - started
-                self.answer_cache.keep(kept, query, inputs, instant, found, seconds)
+        """The answer as it is kept, if it is; else like `_compute`."""
+        is_whole = all(self.losses.is_whole(version, stream) for stream in streams)
+        # An answer that lacks something says what, and that is what a kept one does not know.
+        if is_whole or not self._view_leaves(version, query, streams, instant)[0]:
+            rows = self.kept_answers.read(version, query, streams, instant, is_current)
+            if rows is not None:
+                return self._hand_out(query, self.kept_answers.of(id).order, rows), ()
+        started = time.perf_counter()
+        found = self._compute(version, query, streams, instant)
+        self.kept_answers.of(id).seconds_to_answer = time.perf_counter() - started
         return found
+
+    def _hand_out(self, query: PreparedQuery, order: str, rows: pa.Table) -> pa.Table:
+        """Give out kept rows, sorted, if they are not too many."""
+        limits = query.limits.cap(self._ceilings)
+        if rows.num_rows > limits.rows:
+            raise too_many_rows_error(limits)
+        if order:
+            sql = f"SELECT * FROM kept ORDER BY {order}"
+            rows = self._residual.evaluate(sql, {"kept": rows}, limits)
+        else:
+            hold_memory(_count_bytes(rows))
+        return narrow_integers(rows)
 
     def _read_stored_join(
         self,

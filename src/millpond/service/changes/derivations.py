@@ -41,7 +41,7 @@ from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.queries.options import option, static_reduction
-from millpond.service.queries.prepared import seed_of, stream_of
+from millpond.service.queries.prepared import PreparedQuery, seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
 from millpond.state.epoch.epoch_change import EpochChange
@@ -363,6 +363,18 @@ class Derivations:
             if error.code != "CQL-214" or "strategy" in options:
                 raise
             return by("aware")
+
+    def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
+        """Plan how a query's answer at NOW is kept.
+
+        Args:
+            version: What there is.
+            query: The query.
+            in_order: Whether elements come in the order of their timestamps.
+        """
+        known = self._statistics.of(version, query.bound, frozenset())
+        names = self._registrar.names
+        return plan_changes(query.bound, names, seed=query.seed, known=known, in_order=in_order)
 
     def list_streams(self, version: Version) -> list[StreamDef]:
         """The streams that are derived, but for change logs that are in a shared log."""

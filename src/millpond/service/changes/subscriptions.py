@@ -164,7 +164,8 @@ class Subscriptions:
                     detail="Its changes could not be computed: "
                     f"{trouble.detail or trouble.primary}",
                     hint="They are tried again by themselves, and at once by "
-                    f"ALTER QUERY {current.name} SET (active = true). It can still be invoked.",
+                    f"ALTER QUERY {current.name} SET (active = true). "
+                    f"INVOKE {current.name} still answers.",
                 )
             return found
         if not isinstance(current, StreamDef):

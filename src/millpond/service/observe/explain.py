@@ -46,6 +46,7 @@ from millpond.service.observe.explain_approximation import (
 from millpond.service.observe.explain_joins import JoinFacts, account_text
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
+from millpond.service.plans.running_plans import RunningPlans
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.results import count_text
@@ -118,8 +119,8 @@ class Explainer:
         if bound.to_stream is not None:
             lines = [f"{name}: {value}" for name, value in facts.items()]
             return "\n".join([*lines, self._changes(bound, level, definition)])
-        if level == Level.RUNTIME and definition.id in components.invoker.answer_cache.ids():
-            facts["kept answer"] = components.invoker.answer_cache.of(definition.id).figures()
+        if level == Level.RUNTIME and definition.id in components.invoker.kept_answers.ids():
+            facts["kept answer"] = components.invoker.kept_answers.of(definition.id).figures()
         join = JoinFacts(components.joins).of_query(version, definition.id, bound)
         if join is not None and level != "rewritten":
             facts["join"] = join
@@ -300,7 +301,9 @@ class Explainer:
 
     def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
         """The same as a graph, in which the part that serves a query is lit."""
-        return PlanGraph(self._components.log.version, self._entities.every()).draw(query)
+        components, version = self._components, self._components.log.version
+        plans = RunningPlans(version, components.derivations)
+        return PlanGraph(version, self._entities.every(), components.joins, plans).draw(query)
 
     def _rate(self, stream_id: int) -> str:
         return f"{self._metrics.rate(stream_id):,.3g} elements/s"

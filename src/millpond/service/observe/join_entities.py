@@ -6,18 +6,35 @@ from collections.abc import Iterator
 from typing import Any
 
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
+from millpond.state.join_state import JoinCore
 from millpond.state.version import Version
 
 #: An entity's id, kind, what it works for, and figures.
 Described = tuple[str, str, str, dict[str, Any]]
 
 
+def name_join(joins: JoinMaintenance, core: JoinCore) -> str:
+    """The name of a stored join and of its eddy: its streams, and what tells it from others."""
+    return f"{'-'.join(joins.plan(core).streams)}.{core.id}"
+
+
+def name_stems(
+    joins: JoinMaintenance, version: Version, core: JoinCore
+) -> dict[str, tuple[int, str]]:
+    """The ids of the SteMs that a join may probe, each with its stream and its key."""
+    found = {}
+    for leaf, key in joins.keys(core):
+        stream = version.streams.get(core.stream_ids[leaf])
+        if stream is not None:
+            found[f"stem:{stream.name}.{key.text}"] = (stream.id, key.text)
+    return found
+
+
 def list_join_entities(joins: JoinMaintenance, version: Version) -> Iterator[Described]:
     """List the stored joins, their eddies, and their SteMs, of which several joins share one."""
     stems: dict[tuple[int, str], int] = {}
     for core in version.joins.cores.values():
-        streams = joins.plan(core).streams
-        name, of = f"{'-'.join(streams)}.{core.id}", ", ".join(streams)
+        name, of = name_join(joins, core), ", ".join(joins.plan(core).streams)
         files = version.joins.pairs(core.id)
         stored = {
             "rows": sum(file.pairs for file in files),

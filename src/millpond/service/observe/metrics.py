@@ -226,8 +226,8 @@ class Metrics:
                 cost.add_metric([stream.name, name or "other factors"], ns / 1e9)
         yield from (rate, survive, cost)
         kept = [
-            self._components.invoker.answer_cache.of(id)
-            for id in self._components.invoker.answer_cache.ids()
+            self._components.invoker.kept_answers.of(id)
+            for id in self._components.invoker.kept_answers.ids()
         ]
         served = "Answers served from what is kept"
         yield GaugeMetricFamily(

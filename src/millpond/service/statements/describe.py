@@ -120,8 +120,10 @@ def _describe_stream(components: Components, stream: StreamDef) -> Iterator[tupl
     else:
         yield "retain", "everything" if stream.retain is None else _length(stream.retain)
     if stream.derived is None:
-        yield "source", stream.source.format if stream.source is not None else "statements"
+        yield "source", stream.source_name or "statements"
         yield from _describe_options(stream.source.options if stream.source is not None else {})
+        if stream.history is not None and stream.history.until is not None:
+            yield "history until", format_instant(stream.history.until)
         yield "overload", stream.overload
     if stream.constraints:
         yield "constraints", ", ".join(map(print_constraint, stream.constraints))

@@ -1,4 +1,4 @@
-"""The refresher: which answers are computed ahead, in which order, and what `auto` may spend."""
+"""The refresher: which answers are kept, and when `auto` keeps one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from tests.unit.service.conftest import RecordedEvents, components_of, rows
 
 from millpond.catalog.objects import QueryDef
-from millpond.service.answers.answer_cache import CachedAnswer
-from millpond.service.answers.refresher import Refresher
+from millpond.service.answers.kept_answers import KeptAnswer
+from millpond.service.answers.refresher import Refresher, is_worth_keeping
 from millpond.service.components import Components
 from millpond.service.pond import Pond
 
@@ -32,11 +32,13 @@ def events() -> RecordedEvents:
 def refresher(parts: Components, events: Any) -> Refresher:
     """A refresher without a thread; the pond's own stands still."""
     parts.refresher.stop()
-    return Refresher(parts.log, parts.registrar, parts.invoker, events, lambda query: False)
+    return Refresher(
+        parts.log, parts.registrar, parts.invoker, parts.floors, events, lambda query: False
+    )
 
 
-def kept(parts: Components, query: QueryDef) -> CachedAnswer:
-    return parts.invoker.answer_cache.of(query.id)
+def kept(parts: Components, query: QueryDef) -> KeptAnswer:
+    return parts.invoker.kept_answers.of(query.id)
 
 
 def register(pond: Pond, text: str, name: str, **options: object) -> QueryDef:
@@ -51,7 +53,7 @@ def test_only_what_is_to_be_kept_is_computed(
     register(pond, "SELECT v FROM s", "off", materialize="eager", active=False)
     pond.ingest("s", rows(1, 2))
     refresher.work()
-    assert parts.invoker.answer_cache.ids() == {eager.id}
+    assert parts.invoker.kept_answers.ids() == {eager.id}
     table = kept(parts, eager).table
     assert table is not None
     assert table["n"].to_pylist() == [2]
@@ -74,7 +76,7 @@ def test_an_answer_is_computed_again_only_when_its_inputs_change(
     assert kept(parts, eager).computed == 2
 
 
-def test_what_goes_by_the_clock_is_not_computed_ahead(
+def test_what_goes_by_the_clock_is_kept_too(
     pond: Pond, parts: Components, refresher: Refresher
 ) -> None:
     clocked = register(pond, "SELECT v FROM clocked [RANGE 1 HOUR]", "c", materialize="eager")
@@ -83,53 +85,48 @@ def test_what_goes_by_the_clock_is_not_computed_ahead(
     pond.ingest("clocked", [{"v": 1}])
     refresher.work()
     computed = {q.name: kept(parts, q).computed for q in (clocked, timeless, stream)}
-    assert computed == {"c": 0, "t": 1, "i": 0}
+    assert computed == {"c": 1, "t": 1, "i": 0}
 
 
-def test_auto_spends_what_invocations_have_earned(
+@pytest.mark.parametrize(
+    ("asks", "seconds_to_answer", "seconds", "before", "after"),
+    [
+        (0.0, 1.0, 0.0, False, False),
+        (0.9, 1.0, 0.0, False, False),
+        (1.1, 1.0, 0.0, False, True),
+        (1.1, 0.0001, 0.0, False, False),
+        (1.1, 1.0, 0.6, False, False),
+        (1.1, 1.0, 0.6, True, True),
+        (1.1, 1.0, 2.1, True, True),
+        (1.1, 1.0, 2.3, True, False),
+    ],
+)
+def test_auto_weighs_what_was_measured(
+    asks: float, seconds_to_answer: float, seconds: float, before: bool, after: bool
+) -> None:
+    answer = KeptAnswer(
+        asks=asks, seconds_to_answer=seconds_to_answer, seconds=seconds, is_wanted=before
+    )
+    assert is_worth_keeping(answer) == after
+
+
+def test_a_sorted_answer_is_kept_if_it_has_what_it_is_sorted_by(
     pond: Pond, parts: Components, refresher: Refresher
 ) -> None:
-    auto = register(pond, "SELECT count(*) AS n FROM s", "auto", materialize="auto")
-    answer = kept(parts, auto)
-
-    def computed_after(seconds: float) -> int:
-        pond.ingest("s", rows(1))
-        answer.seconds = seconds
-        refresher.work()
-        return answer.computed
-
-    assert computed_after(1.0) == 0
-    refresher.count_invocation(auto)
-    assert computed_after(0.0001) == 0  # cheap: computed when it is asked for
-    assert answer.credit == 1
-    assert computed_after(1.0) == 1
-    assert answer.credit == 0
-    assert computed_after(1.0) == 1
-    assert answer.table is None
-    for _ in range(20):
-        refresher.count_invocation(auto)
-    assert answer.credit == 8
-    eager = register(pond, "SELECT v FROM s", "eager", materialize="eager")
-    refresher.count_invocation(eager)
-    assert kept(parts, eager).credit == 0
-
-
-def test_the_weightiest_are_computed_first(
-    pond: Pond, parts: Components, refresher: Refresher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, weight in (("a", 1), ("b", 5), ("c", 2), ("d", 5)):
-        register(pond, "SELECT v FROM s", name, materialize="eager", weight=weight)
-    pond.ingest("s", rows(1))
-    asked: list[str] = []
-    invoke = parts.invoker.invoke
-
-    def record(prepared, at=None):  # type: ignore[no-untyped-def]
-        asked.append(prepared.name)
-        return invoke(prepared, at)
-
-    monkeypatch.setattr(parts.invoker, "invoke", record)
+    by = {
+        "name": "SELECT v AS w, ts FROM s ORDER BY w DESC, ts",
+        "column": "SELECT s.v, ts FROM s ORDER BY s.v",
+        "expression": "SELECT v FROM s ORDER BY v % 2",
+        "other": "SELECT v FROM s ORDER BY ts",
+    }
+    queries = {name: register(pond, text, name, materialize="eager") for name, text in by.items()}
+    pond.ingest("s", rows(1, 2, 3))
     refresher.work()
-    assert asked == ["b", "d", "c", "a"]
+    computed = {name: kept(parts, query).computed for name, query in queries.items()}
+    assert computed == {"name": 1, "column": 1, "expression": 0, "other": 0}
+    assert "sorted" in str(kept(parts, queries["other"]).figures()["not kept"])
+    assert [v for v, _ in pond.query("name").invoke().rows()] == [2, 1, 0]
+    assert kept(parts, queries["name"]).served == 1
 
 
 def test_a_failure_is_of_its_query_alone(
@@ -150,7 +147,7 @@ def test_answers_of_dropped_queries_are_forgotten(
     register(pond, "SELECT v FROM s", "q", materialize="eager")
     pond.ingest("s", rows(1))
     refresher.work()
-    assert parts.invoker.answer_cache.ids()
+    assert parts.invoker.kept_answers.ids()
     pond.query("q").unregister()
     refresher.work()
-    assert not parts.invoker.answer_cache.ids()
+    assert not parts.invoker.kept_answers.ids()

@@ -1,8 +1,7 @@
-"""The answer cache: never older than a computed answer, and filled before somebody asks."""
+"""Kept answers: never older than a computed answer, and there before somebody asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow.compute as pc
@@ -11,8 +10,8 @@ from tests.unit.service.conftest import SECOND, rows, values
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
-from millpond.service.answers import answer_cache, refresher
-from millpond.service.answers.answer_cache import CachedAnswer
+from millpond.service.answers import kept_answers, refresher
+from millpond.service.answers.kept_answers import KeptAnswer
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
 
@@ -41,8 +40,8 @@ def s(pond: Pond) -> Pond:
     return pond
 
 
-def kept(pond: Pond, query: Any) -> CachedAnswer:
-    return pond._components.invoker.answer_cache.of(query.id)
+def kept(pond: Pond, query: Any) -> KeptAnswer:
+    return pond._components.invoker.kept_answers.of(query.id)
 
 
 def test_it_is_there_before_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +133,7 @@ def test_on_the_clock(
     clock.set(clock() + 60 * SECOND)
     answer = query.invoke()
     assert (values(answer), answer.as_of) == ([1] if stays else [], clock())
-    assert computed.times == (0 if stays else 1)
+    assert computed.times == 0
 
 
 def test_altered_it_is_computed_by_the_new_options(s: Pond) -> None:
@@ -153,14 +152,14 @@ def test_what_is_gone_is_forgotten(s: Pond) -> None:
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1))
     s.wait_until_matched()
-    assert s._components.invoker.answer_cache.ids() == {query.id}
+    assert s._components.invoker.kept_answers.ids() == {query.id}
     query.unregister()
     s.wait_until_matched()
-    assert s._components.invoker.answer_cache.ids() == set()
+    assert s._components.invoker.kept_answers.ids() == set()
 
 
 def test_a_large_answer_is_not_kept(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_cache, "_MOST_BYTES", 8)
+    monkeypatch.setattr(kept_answers, "_MOST_BYTES", 8)
     query = s.register("SELECT v FROM s", materialize="eager")
     s.ingest("s", rows(1, 2, 3))
     s.wait_until_matched()
@@ -184,63 +183,60 @@ def test_a_function_that_fails_ahead_suspends_the_query(s: Pond) -> None:
 # -- auto ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def dear(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every answer is worth keeping."""
+def test_auto_is_kept_while_it_is_asked_for(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 0.0)
-
-
-def test_auto_computes_ahead_what_is_asked_for(
-    s: Pond, dear: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
     query = s.register("SELECT v FROM s", materialize="auto")
-    computed = Computed(s, monkeypatch)
+    answer = kept(s, query)
 
-    def epoch(at: int) -> int:
-        """How many answers an epoch costs."""
-        before = computed.times
+    def epoch(at: int, asked: int) -> int:
+        """How many of its answers were served from what is kept."""
+        before = answer.served
         s.ingest("s", rows(at))
         s.wait_until_matched()
-        return computed.times - before
+        for _ in range(asked):
+            assert len(query.invoke()) == at
+        answer.seconds, answer.seconds_to_answer = 0.002, 0.01
+        return answer.served - before
 
-    assert epoch(1) == 0, "nobody asked yet"
-    query.invoke()
-    query.invoke()
-    assert computed.times == 1, "kept"
-    assert [epoch(at) for at in (2, 3, 4, 5)] == [1, 1, 0, 0], "as often as it was asked for"
-    assert kept(s, query).table is None, "nothing old is held"
-    assert len(query.invoke()) == 5
+    assert [epoch(at, 0) for at in (1, 2)] == [0, 0], "nobody asked yet"
+    assert epoch(3, 9) == 0
+    assert [epoch(at, 9) for at in range(4, 12)][-1] == 9
+    assert answer.is_wanted
+    assert [epoch(at, 0) for at in range(12, 40)]
+    assert not answer.is_wanted
+    assert answer.table is None, "nothing old is held"
 
 
 def test_auto_computes_cheap_answers_when_asked(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresher, "_CHEAP_SECONDS", 3600.0)
     query = s.register("SELECT v FROM s", materialize="auto")
-    for at in (1, 2, 3):
+    for at in range(1, 6):
         s.ingest("s", rows(at))
         s.wait_until_matched()
-        assert len(query.invoke()) == at
-    assert kept(s, query).computed == 3
+        for _ in range(5):
+            assert len(query.invoke()) == at
+    assert kept(s, query).computed == 0
 
 
 # -- weight ----------------------------------------------------------------------------------------
 
 
-def test_the_weightiest_are_computed_first(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weightiest_are_kept_first(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, weight in (("light", 0.5), ("usual", None), ("heavy", 7)):
         options = {} if weight is None else {"weight": weight}
         s.register("SELECT v FROM s", name, materialize="eager", **options)
     s.wait_until_matched()
-    order: list[str] = []
-    invoke: Callable[..., Any] = s._components.invoker.invoke
+    answers = s._components.invoker.kept_answers
+    refresh, order = answers.refresh, []
 
-    def noted(query: Any, at: int | None = None) -> Any:
-        order.append(query.name)
-        return invoke(query, at)
+    def noted(version: Any, wanted: Any, stops: Any) -> Any:
+        order.append([definition.name for definition, *_ in wanted])
+        return refresh(version, wanted, stops)
 
-    monkeypatch.setattr(s._components.invoker, "invoke", noted)
+    monkeypatch.setattr(answers, "refresh", noted)
     s.ingest("s", rows(1))
     s.wait_until_matched()
-    assert order == ["heavy", "usual", "light"]
+    assert order[-1] == ["heavy", "usual", "light"]
 
 
 def test_the_streams_of_the_weightiest_queries_are_looked_after_first(
