@@ -92,6 +92,13 @@ Registrations = Annotated[list[RegistrationBody], Field(fail_fast=True)]
 Order = Literal["id", "name", "owner", "registered_at", "-id", "-name", "-owner", "-registered_at"]
 
 
+#: What costs are sorted by, and what they are summed up by.
+CostOrder = Literal[
+    "memory", "files", "seconds", "changes", "matching", "matches", "invocations", "answering"
+]
+_SUMMED = ("matching", "matches", "invocations", "answering", "memory", "files", "seconds")
+
+
 @dataclass(frozen=True)
 class SelectionParameters:
     """Which queries a call is about: those that fulfil every condition that is given."""
@@ -208,25 +215,23 @@ def router(pond: ServedPond) -> APIRouter:
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],
         sort: Annotated[
-            Literal["memory", "files", "seconds", "changes"],
+            CostOrder,
             Query(description="What is most of the first."),
         ] = "memory",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
-        """Lists what followed queries cost: their shares of memory, of files and of time."""
+        """Lists what queries cost: their shares of matching, of memory, of files and of time."""
         chosen = selection.read()
         found = pond.query_costs(
             None if chosen.is_everything else pond.list_queries(chosen).queries
         )
         found.sort(key=lambda cost: (-getattr(cost, sort), cost.id))
-        totals = {
-            name: sum(getattr(cost, name) for cost in found)
-            for name in ("memory", "files", "seconds")
-        }
+        totals = {name: sum(getattr(cost, name) for cost in found) for name in _SUMMED}
         return _json(
             {
                 "queries": [cost.to_json() for cost in found[:limit]],
                 "total": len(found),
+                "followed": sum(cost.followed for cost in found),
                 **totals,
             }
         )
