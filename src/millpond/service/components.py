@@ -276,7 +276,7 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
-        self.derivations.decide = Decisions(
+        self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
