@@ -74,6 +74,10 @@ class KeptAnswer:
         asked: How often it was asked for since the last epoch.
         asks: How often it is asked for between two epochs, about.
         is_wanted: Of an `auto` query: whether it is kept.
+        asked_at: The clock when it was last asked for, or when it was first looked at.
+        is_descheduled: Whether it is no longer matched, because nobody asks for it.
+        was_asked: Whether it was asked for since idle queries were last looked for.
+        is_new: Whether it was not asked for yet: it may be descheduled since before a start.
         failures: How often in a row it could not be kept.
         waits_until: The epoch before which it is not tried again.
     """
@@ -91,6 +95,10 @@ class KeptAnswer:
     asked: int = 0
     asks: float = 0.0
     is_wanted: bool = False
+    asked_at: int | None = None
+    is_descheduled: bool = False
+    was_asked: bool = False
+    is_new: bool = True
     failures: int = 0
     waits_until: int = 0
 
@@ -116,6 +124,8 @@ class KeptAnswer:
             "seconds to keep": self.seconds,
             "seconds to compute": self.seconds_to_answer,
         }
+        if self.is_descheduled and self.asked_at is not None:
+            shown["not matched, as nobody asks since"] = format_instant(self.asked_at)
         return shown | ({"not kept": self.reason} if self.reason else {})
 
     def fail(self, epoch: int, reason: str) -> None:
