@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.service.answers.invocation import Invoker
-from millpond.service.answers.kept_answers import KeptAnswer
+from millpond.service.answers.kept_groups import KeptAnswer
 from millpond.service.background import Background
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
