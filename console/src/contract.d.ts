@@ -48,7 +48,7 @@ export interface paths {
         get: {
             parameters: {
                 query?: {
-                    sort?: "memory" | "files" | "seconds" | "changes";
+                    sort?: "memory" | "files" | "seconds" | "changes" | "matching" | "matches" | "invocations" | "answering";
                     limit?: number;
                     queries?: string;
                     owner?: string;
@@ -1361,21 +1361,31 @@ export interface components {
             suspended: string | null;
         };
         QueryCost: {
+            answering: number;
             changes: number;
             exact: boolean;
             files: number;
+            followed: boolean;
             id: number;
+            invocations: number;
+            matches: number;
+            matching: number;
             memory: number;
             name: string;
             operators: number;
-            pattern: string;
+            pattern: string | null;
             rows: number;
             seconds: number;
             shared: number;
-            up_to: string;
+            up_to: string | null;
         };
         QueryCosts: {
+            answering: number;
             files: number;
+            followed: number;
+            invocations: number;
+            matches: number;
+            matching: number;
             memory: number;
             queries: components["schemas"]["QueryCost"][];
             seconds: number;
@@ -1459,6 +1469,7 @@ export interface components {
             streams: components["schemas"]["StreamFigures"][];
             uptime_s: number;
             version: string;
+            warnings: components["schemas"]["ErrorFields"][];
         };
         Stream: {
             ahead_us: number | null;

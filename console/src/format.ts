@@ -18,6 +18,12 @@ export function duration(seconds: number): string {
   return `${Math.floor(seconds / size)} ${unit}`;
 }
 
+/** A length of time that may be short. */
+export const spell = (seconds: number) => (seconds === 0 ? "0 s" : seconds < 1 ? `${Number((seconds * 1000).toPrecision(3))} ms` : `${Number(seconds.toPrecision(4))} s`);
+
+/** A part of a whole, in percent. */
+export const share = (part: number, all: number) => (all ? `${((100 * part) / all).toFixed(1)} %` : "–");
+
 export function perSecond(rate: number | undefined): string {
   if (rate === undefined) return "–";
   return rate > 0 && rate < 10 ? rate.toFixed(1) : count(Math.round(rate));

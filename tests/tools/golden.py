@@ -36,6 +36,7 @@ from tests.tools.golden_file import (
     read_golden,
 )
 from tests.tools.golden_ways import AS_WRITTEN, Variation, arrange
+from tests.tools.under_pressure import choose_constraints, choose_settings
 
 from millpond.cql import parse_statement
 from millpond.cql.tree.statements import (
@@ -49,6 +50,7 @@ from millpond.cql.tree.statements import (
     Fetch,
     Show,
     ShowCreate,
+    Statement,
 )
 from millpond.errors import MillpondError
 from millpond.model import time
@@ -70,6 +72,9 @@ class PondUnderTest(Protocol):
 MakePond = Callable[[ManualClock], PondUnderTest]
 
 
+#: Types of columns that constraints by chance are about, as goldens write them.
+_NUMBERS = ("INTEGER", "BIGINT", "SMALLINT")
+_TEXTS = ("STRING", "VARCHAR")
 _DROPS = (["DROP", "STREAM"], ["DROP", "RELATION"])
 
 
@@ -146,6 +151,8 @@ class _Performance:
             pond.entities.set("joins:all", {"shards": shards})
             eager, lazy = self.variation.expiring
             pond.entities.set("changes:all", {"eager_expiration": eager, "lazy_expiration": lazy})
+            if self.variation.pressure is not None:
+                pond.alter_system(**choose_settings(self.variation.pressure))
         return pond
 
     def _catch_up(self) -> None:
@@ -163,6 +170,7 @@ class _Performance:
             (result,) = self.pond.execute(text)
         except MillpondError as error:
             raise self._disagreement(step, error.render()) from error
+        self._constrain(statement)
         expected = result if self.alone else self.oracle.execute(step.text)[0]
         self.pond.catch_up()
         if step.table is not None and isinstance(statement, Fetch):
@@ -210,6 +218,20 @@ class _Performance:
             return  # a decoy would still use the stream that the golden drops
         for name, cql in decoys(statement, named, self.variation.decoys):
             self.pond.execute(f"CREATE QUERY {name} AS {cql}")
+
+    def _constrain(self, statement: Statement) -> None:
+        """Give a stream that was created constraints by chance; one that has its own, none."""
+        seed = self.variation.pressure
+        if seed is None or self.alone or not isinstance(statement, CreateStream):
+            return
+        if statement.constraints or statement.if_not_exists:
+            return
+        of = {
+            kind: [c.name for c in statement.columns if c.type.upper() in types]
+            for kind, types in (("numbers", _NUMBERS), ("texts", _TEXTS))
+        }
+        for text in choose_constraints(seed, statement.name, **of):
+            self.pond.execute(text)
 
     def _fail(self, step: RunStatement | Expect) -> None:
         expected = step.failure

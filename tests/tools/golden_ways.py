@@ -29,6 +29,7 @@ class Variation:
         routing: The eddies' routing policy, and the number of shards of a join.
         is_matched: Whether all matches and pairs are computed and stored before each answer.
         expiring: The eager and the lazy expiration interval of all changes.
+        pressure: The seed of a scheduler, of little memory and of constraints that may hold or not.
     """
 
     cut: int | None = None
@@ -40,6 +41,7 @@ class Variation:
     routing: tuple[str, int] = ("ticket", 2)
     is_matched: bool = False
     expiring: tuple[str, str] = ("0 seconds", "auto")
+    pressure: int | None = None
 
     def __str__(self) -> str:
         parts = [f"cut {self.cut}" if self.cut else "whole", self.order]
@@ -51,6 +53,7 @@ class Variation:
         parts += ["matched"] * self.is_matched
         if self.expiring != ("0 seconds", "auto"):
             parts.append("expiring {}, {}".format(*self.expiring))
+        parts += [f"under pressure {self.pressure}"] * (self.pressure is not None)
         return ", ".join(parts)
 
 
@@ -67,6 +70,7 @@ VARIATIONS: tuple[Variation, ...] = (
         routing=("worst", 3),
         is_matched=True,
         expiring=("2 seconds", "0 seconds"),
+        pressure=4,
     ),
     Variation(
         cut=7,
@@ -92,6 +96,7 @@ VARIATIONS: tuple[Variation, ...] = (
         shuffled=True,
         options=(("materialize", "none"),),
         expiring=("5 minutes", "auto"),
+        pressure=9,
     ),
 )
 
@@ -174,6 +179,7 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             routing=(("random", 2), ("worst", 3))[reopened is None],
             is_matched=decoys == 0,
             expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[decoys == 0],
+            pressure=cut,
         )
         for cut in (1, 7, None)
         for order in ("written", "queries first", "data first")

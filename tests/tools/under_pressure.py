@@ -1,7 +1,8 @@
 """What must change no answer, drawn at random: schedulers, spilling, slices, constraints.
 
-`pressures` draws settings for one pond. `press` changes the defaults of all ponds of a session, for
-whole suites: `pytest --under-pressure 7 tests/cql`.
+`pressures` draws settings for one pond; goldens are run under what a seed draws (`choose_settings`,
+`choose_constraints`) in two of their variations. `press` changes the defaults of all ponds of a
+session, for whole suites: `pytest --under-pressure 7 tests/cql`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ _FORMS = (
     "ORDERED BY (v) WITHIN {k} ROWS",
     "FOREIGN KEY (k) REFERENCES {other} WITHIN {k} ROWS",
     "FOREIGN KEY (v) REFERENCES {other} WITHIN INTERVAL {k} SECONDS",
+)
+#: Constraints of a stream by one column, of one stream alone.
+_OWN_FORMS = (
+    "UNIQUE ({c})",
+    "CLUSTERED BY ({c}) WITHIN {k} ROWS",
+    "CLUSTERED BY ({c}) WITHIN INTERVAL {k} SECONDS",
+    "ORDERED BY ({c}) WITHIN {k} ROWS",
 )
 
 
@@ -65,14 +73,44 @@ def pressures(draw: st.DrawFn) -> Pressure:
     return Pressure(tuple(others.items()), tuple(draw(st.lists(constraint, max_size=3))))
 
 
-def press(patch: pytest.MonkeyPatch, seed: int) -> None:
-    """Give every pond little memory, small slices and a scheduler by chance, by default."""
+def choose_settings(seed: int) -> dict[str, str]:
+    """Choose little memory, small slices and a scheduler by chance."""
     chance = random.Random(seed)
-    defaults = {
+    return {
         "scheduler": chance.choice(SCHEDULERS),
         "latency": chance.choice(("never", "1 SECOND")),
         "memory": "1 KB",
-        "queue_memory": chance.choice(("4 KB", "100 KB")),
+        "queue_memory": chance.choice(("30 KB", "100 KB")),
     }
-    for name, value in defaults.items():
+
+
+def choose_constraints(seed: int, stream: str, numbers: list[str], texts: list[str]) -> list[str]:
+    """Write statements that give a stream constraints by chance, which may hold or not.
+
+    Args:
+        seed: What is chosen depends on it, and on the stream.
+        stream: The stream's name.
+        numbers: The columns of whole numbers.
+        texts: The columns of texts.
+
+    >>> choose_constraints(1, "s", ["a"], [])
+    ['ALTER STREAM "s" ADD CONSTRAINT chance_0 CLUSTERED BY ("a") WITHIN INTERVAL 1 SECONDS']
+    """
+    chance = random.Random(f"{seed} {stream}")
+    columns = [*numbers, *texts]
+    written = []
+    for number, column in enumerate(chance.sample(columns, min(2, len(columns)))):
+        form = chance.choice(_OWN_FORMS if column in numbers else _OWN_FORMS[:-1])
+        constraint = form.format(c=_quote(column), k=chance.choice((0, 1, 5)))
+        written.append(f"ALTER STREAM {_quote(stream)} ADD CONSTRAINT chance_{number} {constraint}")
+    return written
+
+
+def _quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def press(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Give every pond little memory, small slices and a scheduler by chance, by default."""
+    for name, value in choose_settings(seed).items():
         patch.setitem(OPTIONS, name, replace(OPTIONS[name], default=value))

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ErrorFields, type ListedQuery, type QueryCost, call } from "../api";
-import { bytes, count, moment } from "../format";
+import { bytes, count, moment, spell } from "../format";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
 import { change, link, route } from "../route";
@@ -16,7 +16,7 @@ const loaded = signal<ListedQuery[]>([]);
 const total = signal(0);
 const took = signal<number | null>(null);
 const chosen = signal<Set<number>>(new Set());
-/** What the queries cost that are followed, by id; of those that were seen. */
+/** What queries cost, by id; of those that were seen. */
 const costs = signal<Map<number, QueryCost>>(new Map());
 let looking = false;
 let next: number | null = null;
@@ -193,8 +193,8 @@ export function Queries() {
               <th scope="col" title="When rows of the answer leave: never, in the order they came, when they expire, or at any time.">pattern</th>
               <th scope="col" title="Up to when its changes are known; – while nobody follows it.">last answer</th>
               <th scope="col" title="Whether its changes are all there are.">exact</th>
-              <th scope="col" class="number" title="Its share of the state of operators, in memory and in files.">memory</th>
-              <th scope="col" class="number" title="Its share of the time operators took.">time</th>
+              <th scope="col" class="number" title="Its share of the state of operators, in memory and in files, and of stored matches.">bytes</th>
+              <th scope="col" class="number" title="Its share of the time that operators and matching took, and the time that its answers took.">time</th>
               <th scope="col">text</th>
             </>}
             row={(i) => <Row query={loaded.value[i]} />} />
@@ -232,11 +232,11 @@ function Row({ query }: { query: ListedQuery | undefined }) {
       <td><span class={`tag ${state}`} title={query.suspended ?? undefined}>{state}</span></td>
       <td>{String(query.options.owner ?? "")}</td>
       <td>{Array.isArray(tags) ? tags.join(", ") : String(tags ?? "")}</td>
-      <td>{cost?.pattern.toLowerCase().replace("_", " ") ?? "–"}</td>
-      <td title={`Registered ${moment(query.registered_at).slice(0, 19)}`}>{cost ? moment(cost.up_to).slice(0, 19) : "–"}</td>
-      <td>{cost ? <span class={`tag ${cost.exact ? "active" : "suspended"}`}>{cost.exact ? "exact" : "a part"}</span> : "–"}</td>
-      <td class="number">{cost ? bytes(cost.memory + cost.files) : "–"}</td>
-      <td class="number">{cost ? `${Number(cost.seconds.toPrecision(3))} s` : "–"}</td>
+      <td>{cost?.pattern?.toLowerCase().replace("_", " ") ?? "–"}</td>
+      <td title={`Registered ${moment(query.registered_at).slice(0, 19)}`}>{cost?.up_to ? moment(cost.up_to).slice(0, 19) : "–"}</td>
+      <td>{cost?.followed ? <span class={`tag ${cost.exact ? "active" : "suspended"}`}>{cost.exact ? "exact" : "a part"}</span> : "–"}</td>
+      <td class="number">{cost ? bytes(cost.memory + cost.files + cost.matches) : "–"}</td>
+      <td class="number">{cost ? spell(cost.seconds + cost.matching + cost.answering) : "–"}</td>
       <td><code title={query.cql}>{query.cql.replace(/\s+/g, " ")}</code></td>
     </>
   );

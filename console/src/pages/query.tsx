@@ -1,7 +1,7 @@
 // One query: its answer now or at a kept instant, as it changes, its plan, and what it is.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type Answer, type ErrorFields, type Query, type QueryCost, Problem, address, call, send } from "../api";
-import { bytes, count, instant, moment, seconds } from "../format";
+import { bytes, count, instant, moment, seconds, spell } from "../format";
 import { AnswerBox, type Taken, base, shell } from "../parts/answer";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { change, go, link, route } from "../route";
@@ -274,20 +274,26 @@ function Costs({ query }: { query: Query }) {
     return () => { on = false; clearInterval(timer); };
   }, [query.id]);
   const facts: [string, string, string][] = cost ? [
+    ["matching", spell(cost.matching), "its share of the time that elements took to be matched as they came"],
+    ["matches", bytes(cost.matches), "its share of the matches that are stored"],
+    ["asked", `${count(cost.invocations)} times, in ${spell(cost.answering)}`, "how often its answer was asked for, and how long that took"],
+  ] : [];
+  if (cost?.followed) facts.push(
     ["memory", bytes(cost.memory), "its share of the state that operators keep in memory"],
     ["in files", bytes(cost.files), "its share of the state that did not fit"],
-    ["time", `${Number(cost.seconds.toPrecision(3))} s`, "its share of the time that operators took since they were made"],
+    ["time", spell(cost.seconds), "its share of the time that operators took since they were made"],
     ["rows", count(cost.rows), "that its operators keep, whoever else has them"],
     ["operators", `${cost.operators}, ${cost.shared} of them shared`, "a shared operator works once for all queries that have it"],
-    ["pattern", cost.pattern.toLowerCase(), "when rows of its answer leave"],
+    ["pattern", cost.pattern!.toLowerCase(), "when rows of its answer leave"],
     ["changes", count(cost.changes), "that it had"],
     ["exact", cost.exact ? "yes" : "a part", "whether its changes are all there are"],
-  ] : [];
+  );
   return (
     <section class="panel" aria-labelledby="costs-title" id="costs">
       <div class="tools">
         <h2 id="costs-title">What it costs</h2>
-        <span class="soft">{cost ? "while it is followed" : "Nobody follows it: it costs what its predicate takes when elements come, and each answer when it is asked."}</span>
+        <span class="soft">{cost?.followed ? "of matching and answers since the server was started, of operators since it is followed"
+          : "Nobody follows it: it costs what its predicate takes when elements come, and each answer when it is asked."}</span>
       </div>
       <dl class="facts">{facts.map(([key, value, title]) => <div title={title}><dt>{key}</dt><dd>{value}</dd></div>)}</dl>
     </section>

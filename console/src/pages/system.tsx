@@ -1,7 +1,7 @@
 // System: what is wrong, on top; how much comes, how late, what is refused; and the entities.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Answer, type Entity, type ErrorFields, type History, type QueryCosts, call } from "../api";
-import { bytes, cell, count, duration, moment, perSecond, seconds } from "../format";
+import { bytes, cell, count, duration, moment, perSecond, seconds, share, spell } from "../format";
 import { AnswerBox } from "../parts/answer";
 import { draw } from "../parts/chart";
 import { SettingButtons } from "../parts/entity";
@@ -14,7 +14,7 @@ export function System() {
   const shown = status.value;
   const rejectsOf = route.value.params.get("rejects");
   if (!shown) return <main><section class="panel"><p class="nothing">Waiting for the server …</p></section></main>;
-  const wrong = [...shown.problems, ...complaints(shown)];
+  const wrong = [...shown.problems, ...shown.warnings];
   return (
     <main>
       <section class={`panel ${wrong.length ? "" : "calm"}`} aria-labelledby="wrong-title">
@@ -72,20 +72,6 @@ export function System() {
       </section>
     </main>
   );
-}
-
-type Figures = NonNullable<typeof status.value>;
-
-/** What is wrong with streams and sinks, worded as problems. */
-function complaints(shown: Figures): ErrorFields[] {
-  const rest = { detail: null, hint: null, place: null };
-  const streams = shown.streams.filter((stream) => stream.reason).map((stream) => ({
-    ...rest, code: stream.state, message: `stream "${stream.name}"`, detail: stream.reason,
-  }));
-  const sinks = shown.sinks.filter((sink) => sink.dead).map((sink) => ({
-    ...rest, code: sink.state, message: `sink "${sink.name}" to ${sink.to}`, detail: sink.dead,
-  }));
-  return [...streams, ...sinks];
 }
 
 function behind(heartbeat: string | null, all: (string | null)[]): string {
@@ -212,9 +198,15 @@ function Rejects({ stream }: { stream: string }) {
   );
 }
 
-/** Which queries take the most, of memory, files and time. */
+const ORDERS = {
+  matching: "most matching first", answering: "most time of answers first", seconds: "most time of operators first",
+  memory: "most memory first", files: "most in files first", matches: "most matches first", changes: "most changes first",
+} as const;
+
+/** Which queries take the most, of processor, memory and disk. */
 function Shares() {
-  const [sort, setSort] = useState<"memory" | "files" | "seconds" | "changes">("memory");
+  const given = route.value.params.get("most") as keyof typeof ORDERS | null;
+  const sort = given && given in ORDERS ? given : "memory";
   const [found, setFound] = useState<QueryCosts | null>(null);
   const [error, setError] = useState<ErrorFields | null>(null);
   useEffect(() => {
@@ -226,35 +218,55 @@ function Shares() {
     const timer = setInterval(() => { if (!document.hidden) void look(); }, 3000);
     return () => { on = false; clearInterval(timer); };
   }, [sort]);
-  const share = (part: number, all: number) => (all ? `${((100 * part) / all).toFixed(1)} %` : "–");
+  const columns: [string, (one: QueryCosts["queries"][number] | QueryCosts) => number, (n: number) => string, string][] = [
+    ["matching", (one) => one.matching, spell, "Its share of the time that elements took to be matched as they came."],
+    ["answers", (one) => one.answering, spell, "The time that its answers took when they were asked for."],
+    ["operators", (one) => one.seconds, spell, "Its share of the time that the operators of followed queries took."],
+    ["memory", (one) => one.memory, bytes, "Its share of the state of operators in memory."],
+    ["in files", (one) => one.files, bytes, "Its share of the state of operators that did not fit."],
+    ["matches", (one) => one.matches, bytes, "Its share of the matches that are stored on disk."],
+  ];
   return (
     <section class="panel" aria-labelledby="shares-title" id="shares">
       <div class="tools">
-        <h2 id="shares-title">Shares of queries</h2>
-        <select aria-label="What is most first" value={sort} onChange={(event) => setSort(event.currentTarget.value as typeof sort)}>
-          <option value="memory">most memory first</option><option value="files">most in files first</option>
-          <option value="seconds">most time first</option><option value="changes">most changes first</option>
+        <h2 id="shares-title">Processor, memory and disk by query</h2>
+        <select aria-label="What is most first" value={sort} onChange={(event) => change({ most: event.currentTarget.value })}>
+          {Object.entries(ORDERS).map(([id, said]) => <option value={id}>{said}</option>)}
         </select>
-        <span class="soft">{found && `${count(found.total)} followed queries: ${bytes(found.memory)} in memory, ${bytes(found.files)} in files, ${Number(found.seconds.toPrecision(3))} s of work`}</span>
+        <span class="soft">{found && `${count(found.total)} queries, ${count(found.followed)} of them followed; with the share of each in all of them`}</span>
       </div>
       {error && <ProblemBox error={error} />}
       {found && found.queries.length > 0 && (
         <div class="scroll short" tabIndex={0} role="region" aria-label="Rows of shares">
           <table>
-            <thead><tr><th scope="col">query</th><th scope="col" class="number">memory</th><th scope="col" class="number">share</th><th scope="col" class="number">in files</th>
-              <th scope="col" class="number">time</th><th scope="col" class="number">share</th><th scope="col" class="number">changes</th></tr></thead>
-            <tbody>{found.queries.map((one) => (
-              <tr><td><a href={link("query", one.name)}>{one.name}</a></td>
-                <td class="number">{bytes(one.memory)}</td><td class="number">{share(one.memory, found.memory)}</td><td class="number">{bytes(one.files)}</td>
-                <td class="number">{Number(one.seconds.toPrecision(3))} s</td><td class="number">{share(one.seconds, found.seconds)}</td>
-                <td class="number">{count(one.changes)}</td></tr>
-            ))}</tbody>
+            <thead><tr><th scope="col">query</th>{columns.map(([name, , , title]) => <th scope="col" class="number" title={title}>{name}</th>)}
+              <th scope="col" class="number">asked</th><th scope="col" class="number">changes</th></tr></thead>
+            <tbody>
+              <tr><th scope="row">all of them</th>{columns.map(([, of, tell]) => <td class="number">{tell(of(found))}</td>)}<td class="number">{count(found.invocations)}</td><td /></tr>
+              {found.queries.map((one) => (
+                <tr><td><a href={link("query", one.name)}>{one.name}</a></td>
+                  {columns.map(([, of, tell]) => <td class="number">{tell(of(one))} <small class="soft">{share(of(one), of(found))}</small></td>)}
+                  <td class="number">{count(one.invocations)}</td><td class="number">{one.followed ? count(one.changes) : "–"}</td></tr>
+              ))}
+            </tbody>
           </table>
         </div>
       )}
-      {found?.total === 0 && <p class="nothing">No query is followed, so no operators run.</p>}
+      {found?.total === 0 && <p class="nothing">No query yet.</p>}
     </section>
   );
+}
+
+/** What an entity takes: seconds of a processor, bytes of memory, bytes of disk. */
+function take({ id, figures }: Entity): Record<"processor" | "memory" | "disk", number> {
+  const of = (name: string) => Number(figures[name] ?? 0);
+  const kind = id.slice(0, id.indexOf(":"));
+  const inFiles = /^(segments|join|stem|relation)$/.test(kind) || id === "queue:inbox";
+  return {
+    processor: of("seconds"),
+    memory: kind === "totals" ? of("bytes in memory") : inFiles || kind === "memory" ? 0 : of("bytes"),
+    disk: (inFiles ? of("bytes") : 0) + of("match bytes") + of("bytes on disk") + (kind === "operator" ? of("bytes in files") : 0) + of("waiting bytes"),
+  };
 }
 
 function Sinks() {
@@ -283,25 +295,40 @@ function Entities() {
     ({ entities }) => { setAll(entities); setError(null); }, (problem) => setError(fieldsOf(problem)),
   );
   useEffect(() => { void look(); }, []);
+  const by = route.value.params.get("by") as "processor" | "memory" | "disk" | null;
+  const taken = useMemo(() => new Map(all.map((one) => [one.id, take(one)])), [all]);
+  const sum = (what: "processor" | "memory" | "disk") => [...taken.values()].reduce((total, one) => total + one[what], 0);
+  const sums = useMemo(() => ({ processor: sum("processor"), memory: sum("memory"), disk: sum("disk") }), [taken]);
   const found = all.filter((one) => !wanted || `${one.id} ${one.of}`.toLowerCase().includes(wanted));
+  if (by) found.sort((a, b) => taken.get(b.id)![by] - taken.get(a.id)![by]);
   return (
     <section class="panel" aria-labelledby="entities-title">
       <div class="tools">
-        <h2 id="entities-title">Control tables</h2>
+        <h2 id="entities-title">Control tables, and what each takes</h2>
         <input type="search" placeholder="Find an operator, queue or synopsis" aria-label="Find an entity" value={wanted}
           onInput={(event) => change({ entity: event.currentTarget.value })} />
+        <select aria-label="Order of entities" value={by ?? ""} onChange={(event) => change({ by: event.currentTarget.value })}>
+          <option value="">by kind and name</option><option value="processor">most processor first</option>
+          <option value="memory">most memory first</option><option value="disk">most disk first</option>
+        </select>
         <button type="button" onClick={() => void look()}>Look again</button>
-        <span class="soft">{count(found.length)} of {count(all.length)}</span>
+        <span class="soft">{count(found.length)} of {count(all.length)}: {spell(sums.processor)} of processors, {bytes(sums.memory)} of memory, {bytes(sums.disk)} of disk</span>
       </div>
       {error && <ProblemBox error={error} />}
-      <VirtualTable total={found.length} height={34} label="Rows of control tables" columns={5}
-        head={<><th scope="col">entity</th><th scope="col">kind</th><th scope="col">of</th><th scope="col">figures</th><th scope="col">settings</th></>}
+      <VirtualTable total={found.length} height={34} label="Rows of control tables" columns={8}
+        head={<><th scope="col">entity</th><th scope="col">kind</th><th scope="col">of</th><th scope="col" class="number">processor</th>
+          <th scope="col" class="number">memory</th><th scope="col" class="number">disk</th><th scope="col">figures</th><th scope="col">settings</th></>}
         row={(i) => {
           const one = found[i]!;
           const figures = Object.entries(one.figures).map(([key, value]) => `${key} ${cell(value)}`).join(" · ");
           return (
             <>
-              <td><code>{one.id}</code></td><td>{one.kind}</td><td>{one.of}</td><td title={figures}>{figures}</td>
+              <td><code>{one.id}</code></td><td>{one.kind}</td><td>{one.of}</td>
+              {(["processor", "memory", "disk"] as const).map((what) => {
+                const part = taken.get(one.id)![what];
+                return <td class="number">{part ? <>{what === "processor" ? spell(part) : bytes(part)} <small class="soft">{share(part, sums[what])}</small></> : "–"}</td>;
+              })}
+              <td title={figures}>{figures}</td>
               <td><SettingButtons entity={one} done={() => void look()} failed={setError} /></td>
             </>
           );

@@ -330,15 +330,21 @@ class QueryPage(Shape):
 
 
 class QueryCost(Shape):
-    """What a followed query costs: its share of the operators that compute its changes.
+    """What a query costs: its share of matching, its answers, and its share of operators.
 
-    `memory` and `files` are bytes of state, `seconds` the time operators took since they were made.
-    `shared` of its `operators` are those of other queries, too.
+    `matching` and `answering` are seconds since the pond was opened, `matches` bytes. Operators are
+    of `followed` queries: `memory` and `files` are bytes of state, `seconds` the time they took
+    since they were made; `shared` of its `operators` are those of other queries, too.
     """
 
     id: int
     name: str
-    pattern: str
+    followed: bool
+    matching: float
+    matches: float
+    invocations: int
+    answering: float
+    pattern: str | None
     exact: bool
     memory: float
     files: float
@@ -347,14 +353,19 @@ class QueryCost(Shape):
     operators: int
     shared: int
     changes: int
-    up_to: Instant
+    up_to: Instant | None
 
 
 class QueryCosts(Shape):
-    """What followed queries cost; `memory`, `files` and `seconds` are those of all together."""
+    """What queries cost: `total` queries, `followed` of them followed, and the sums of all."""
 
     queries: list[QueryCost]
     total: int
+    followed: int
+    matching: float
+    matches: float
+    invocations: int
+    answering: float
     memory: float
     files: float
     seconds: float
@@ -705,7 +716,11 @@ class SinkFigures(Shape):
 
 
 class Status(Shape):
-    """An overview of the pond."""
+    """An overview of the pond.
+
+    `problems`: what is broken. `warnings`: what gives way because there is too much to do, and what
+    was given up; their `code` is the action. Both say in `hint` what to do.
+    """
 
     version: str
     ready: bool
@@ -715,6 +730,7 @@ class Status(Shape):
     relations: int
     uptime_s: float
     problems: list[ErrorFields]
+    warnings: list[ErrorFields]
     sinks: list[SinkFigures]
     set_aside: SetAside
     runtime: dict[str, Any]

@@ -14,6 +14,7 @@ from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.service.answers.invocation_counts import InvocationCounts
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.answers.refresher import Refresher
 from millpond.service.changes.advancer import Advancer
@@ -67,12 +68,14 @@ class EventHandlers(Events):
     Attributes:
         damage: The errors of files found corrupt or missing, by the files' names.
         observers: Who counts what happens.
+        invocations: How often queries were asked for their answers.
     """
 
     def __init__(self, progress: ProgressListener | None) -> None:
         self._progress = progress
         self.damage: dict[str, MillpondError] = {}
         self.observers: list[Observer] = []
+        self.invocations = InvocationCounts()
 
     def connect(
         self,
@@ -185,6 +188,7 @@ class EventHandlers(Events):
     def query_invoked(self, query: QueryDef, seconds: float) -> None:
         """Give the query credit for answers computed ahead, and count the invocation."""
         self._refresher.count_invocation(query)
+        self.invocations.count(query.id, seconds)
         for observer in self.observers:
             observer.count_invocation(seconds)
 

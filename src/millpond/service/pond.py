@@ -336,7 +336,7 @@ class Pond:
         return self._explainer.draw_shared(chosen)
 
     def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
-        """List what followed queries cost: their shares of memory, time and state; None: all."""
+        """List what queries cost: of matching, of answers, of operators' state; None: all."""
         return self._costs.list_costs(queries)
 
     def trace(

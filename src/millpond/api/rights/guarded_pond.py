@@ -6,9 +6,10 @@ have, and passes none on that it does not know.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -150,6 +151,7 @@ class GuardedPond:
     def alter_queries(self, selection: QuerySelection, **options: Any) -> int:
         rights = self._rights()
         rights.need(Role.WRITER, "altering queries")
+        self._note(f"ALTER {_tell(selection)} SET {_tell(options)}")
         rights.check_owner_option(options)
         own = self._own_selection(rights, selection)
         with self._quotas.counted(rights.caller):
@@ -162,6 +164,7 @@ class GuardedPond:
 
     def drop_queries(self, selection: QuerySelection) -> int:
         rights = self._rights()
+        self._note(f"DROP {_tell(selection)}")
         rights.need(Role.WRITER, "dropping queries")
         return self._pond.drop_queries(self._own_selection(rights, selection))
 
@@ -278,6 +281,7 @@ class GuardedPond:
         """Adopt a plan, as the caller."""
         rights = self._rights()
         rights.need(Role.ADMIN, _PLANS)
+        self._note(f"ADOPT PLAN {_tell(document)}")
         return self._pond.adopt_plan(document, by or rights.caller.id or None)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
@@ -286,6 +290,7 @@ class GuardedPond:
 
     def undo_plan(self) -> dict[str, Any]:
         self._rights().need(Role.ADMIN, _PLANS)
+        self._note("UNDO PLAN")
         return self._pond.undo_plan()
 
     # -- rows ----------------------------------------------------------------------------------
@@ -365,6 +370,7 @@ class GuardedPond:
             "relations": len(self.relations()),
             "streams": [s for s in status["streams"] if caller.is_granted(s["name"])],
             "problems": [],
+            "warnings": [],
             "sinks": [],
             "set_aside": {"files": 0, "bytes": 0},
             "runtime": {},
@@ -505,3 +511,10 @@ def _with_kept(caller: Caller, statement: Statement) -> Statement:
         options = limit_kept(caller, statement.options, given_only=True)
         return replace(statement, options=options)
     return statement
+
+
+def _tell(given: QuerySelection | Mapping[str, Any]) -> str:
+    """What a call is given, for the audit: JSON, of a selection its conditions."""
+    if isinstance(given, QuerySelection):
+        given = {name: value for name, value in asdict(given).items() if value}
+    return json.dumps(given, ensure_ascii=False, default=str)

@@ -17,6 +17,7 @@ from millpond.api.document import (
     describe_answer,
     describe_errors,
 )
+from millpond.api.rights.audit import note_statement
 from millpond.api.routers.streams import stream_figures
 from millpond.api.surface import ServedPond
 from millpond.errors import CODES
@@ -116,6 +117,7 @@ def router(pond: ServedPond) -> APIRouter:
     )
     def set_entity(entity: str, settings: EntitySettings) -> Response:
         """Changes settings of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""
+        note_statement(f"SET {json_values.dumps(settings).decode()}")
         found = pond.entities.set(entity, settings).to_json()
         return Response(json_values.dumps(json_values.to_json_value(found)), media_type=encode.JSON)
 

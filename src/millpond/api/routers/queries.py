@@ -26,6 +26,7 @@ from millpond.api.document import (
 )
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
 from millpond.api.request_work import MaxSeconds, limit_seconds
+from millpond.api.rights.audit import note_statement
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
@@ -89,6 +90,13 @@ Registrations = Annotated[list[RegistrationBody], Field(fail_fast=True)]
 
 #: The orders of a list of queries.
 Order = Literal["id", "name", "owner", "registered_at", "-id", "-name", "-owner", "-registered_at"]
+
+
+#: What costs are sorted by, and what they are summed up by.
+CostOrder = Literal[
+    "memory", "files", "seconds", "changes", "matching", "matches", "invocations", "answering"
+]
+_SUMMED = ("matching", "matches", "invocations", "answering", "memory", "files", "seconds")
 
 
 @dataclass(frozen=True)
@@ -207,25 +215,23 @@ def router(pond: ServedPond) -> APIRouter:
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],
         sort: Annotated[
-            Literal["memory", "files", "seconds", "changes"],
+            CostOrder,
             Query(description="What is most of the first."),
         ] = "memory",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     ) -> Response:
-        """Lists what followed queries cost: their shares of memory, of files and of time."""
+        """Lists what queries cost: their shares of matching, of memory, of files and of time."""
         chosen = selection.read()
         found = pond.query_costs(
             None if chosen.is_everything else pond.list_queries(chosen).queries
         )
         found.sort(key=lambda cost: (-getattr(cost, sort), cost.id))
-        totals = {
-            name: sum(getattr(cost, name) for cost in found)
-            for name in ("memory", "files", "seconds")
-        }
+        totals = {name: sum(getattr(cost, name) for cost in found) for name in _SUMMED}
         return _json(
             {
                 "queries": [cost.to_json() for cost in found[:limit]],
                 "total": len(found),
+                "followed": sum(cost.followed for cost in found),
                 **totals,
             }
         )
@@ -275,6 +281,7 @@ def router(pond: ServedPond) -> APIRouter:
         """Changes options of a query, `{"weight": 0.5}`, or the values of parameters of its text,
         `{"params": {"most": 10}}`: then it is another query from now on, with the same id.
         """
+        note_statement(f"SET {json_values.dumps(options).decode()}")
         handle = find_query(pond, query)
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)

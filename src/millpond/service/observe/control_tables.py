@@ -178,8 +178,13 @@ class Entities:
     def _filters(self, version: Version) -> Iterator[Entity]:
         """Grouped filters, and the evaluators of other factors."""
         for stream in version.named_streams():
+            spent = self._components.stems.spent(stream.id)
             for name, (survive, ns) in self._components.stems.filters(stream.id).items():
-                figures = {"survive": round(survive, 4), "ns per element": round(ns, 1)}
+                figures = {
+                    "survive": round(survive, 4),
+                    "ns per element": round(ns, 1),
+                    "seconds": round(spent.get(name, 0.0), 6),
+                }
                 id = f"filter:{stream.name}.{name}" if name else f"others:{stream.name}"
                 yield Entity(id, "operator", stream.name, figures)
 

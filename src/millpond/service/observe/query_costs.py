@@ -1,8 +1,9 @@
-"""What each followed query costs: its share of the operators that compute its changes.
+"""What each query costs: of matching, of its answers, and of operators if it is followed.
 
 What several queries share, each of them bears in equal parts. So the shares of all queries add up
-to what all operators keep and take. Queries that nobody follows cost what matching costs, which the
-streams' filters tell (`control_tables.py`).
+to what all operators keep and take, and to what matching took and its files have. The predicates of
+a stream are matched together: the time it took is divided among them equally, and the part of a
+predicate among the queries that have it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import threading
 import time as clock_time
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from millpond.catalog.objects import QueryDef
@@ -26,12 +27,17 @@ _FRESH_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class QueryCost:
-    """What a followed query costs.
+    """What a query costs. Times are since the pond was opened, or the operators were made.
 
     Attributes:
         id: The query's.
         name: The query's.
-        pattern: The update pattern of its answer.
+        followed: Whether its changes are computed; if not, it has no operators.
+        matching: Its share of the seconds that elements took to be matched as they came.
+        matches: Its share of the bytes of matches that are stored.
+        invocations: How often its answer was asked for.
+        answering: The seconds that took.
+        pattern: The update pattern of its answer; None if nobody follows it, as `up_to`.
         exact: Whether its changes are those of the query as it was written, all of them.
         memory: Its share of the bytes of state in memory.
         files: Its share of the bytes of state in files.
@@ -45,16 +51,21 @@ class QueryCost:
 
     id: int
     name: str
-    pattern: str
-    exact: bool
-    memory: float
-    files: float
-    seconds: float
-    rows: int
-    operators: int
-    shared: int
-    changes: int
-    up_to: str
+    followed: bool = False
+    matching: float = 0.0
+    matches: float = 0.0
+    invocations: int = 0
+    answering: float = 0.0
+    pattern: str | None = None
+    exact: bool = True
+    memory: float = 0.0
+    files: float = 0.0
+    seconds: float = 0.0
+    rows: int = 0
+    operators: int = 0
+    shared: int = 0
+    changes: int = 0
+    up_to: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -78,9 +89,11 @@ class QueryCosts:
         self._components = components
         self._lock = threading.Lock()
         self._known: tuple[float, int, dict[int, QueryCost]] = (-_FRESH_SECONDS, -1, {})
+        #: Until when the costs of all queries are told, and these.
+        self._every: tuple[float, list[QueryCost]] = (-_FRESH_SECONDS, [])
 
     def list_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
-        """List the costs of those of some queries that are followed; None: of all."""
+        """List the costs of some queries; None: of all."""
         version = self._components.log.version
         with self._lock:
             at, count, found = self._known
@@ -88,9 +101,59 @@ class QueryCosts:
             if now - at > _FRESH_SECONDS or count != len(version.streams):
                 found = self._add_up(version)
                 self._known = (now, len(version.streams), found)
-        if queries is None:
-            return list(found.values())
-        return [found[query.id] for query in queries if query.id in found]
+        if queries is not None:
+            return self._add_matching(version, queries, found)
+        with self._lock:
+            # Hundreds of thousands take a while: then they are told again for longer.
+            until, every = self._every
+            if clock_time.monotonic() > until or len(every) != len(version.queries):
+                begun = clock_time.monotonic()
+                every = self._add_matching(version, version.queries.values(), found)
+                took = clock_time.monotonic() - begun
+                self._every = begun + max(_FRESH_SECONDS, 20 * took), every
+            return list(every)
+
+    def _add_matching(
+        self,
+        version: Version,
+        queries: Iterable[QueryDef],
+        followed: Mapping[int, QueryCost],
+    ) -> list[QueryCost]:
+        """The costs of queries, with what matching and answers cost."""
+        stems, counts = self._components.stems, self._components.events.invocations
+        prices: dict[int, tuple[float, float]] = {}
+        found = []
+        for query in queries:
+            matching = matches = 0.0
+            for leaf in version.leaves(query.id):
+                if leaf.slot is None:
+                    continue
+                price = prices.get(leaf.stream_id)
+                if price is None:
+                    price = prices[leaf.stream_id] = self._price(version, leaf.stream_id)
+                users = max(1, stems.users(leaf.stream_id, leaf.slot))
+                matching += price[0] / users
+                matches += price[1] / users
+            invocations, answering = counts.of(query.id)
+            known = followed.get(query.id) or QueryCost(query.id, query.name)
+            found.append(
+                replace(
+                    known,
+                    matching=matching,
+                    matches=matches,
+                    invocations=invocations,
+                    answering=answering,
+                )
+            )
+        return found
+
+    def _price(self, version: Version, stream_id: int) -> tuple[float, float]:
+        """What each predicate of a stream bears: of seconds of matching, and of its files."""
+        slots = max(1, version.slot_count(stream_id))
+        seconds = sum(self._components.stems.spent(stream_id).values())
+        segments = version.segments(stream_id)
+        size = sum(ref.bytes for one in segments for ref in version.matches(one.id))
+        return seconds / slots, size / slots
 
     def _add_up(self, version: Version) -> dict[int, QueryCost]:
         derivations = self._components.derivations
@@ -117,16 +180,17 @@ class QueryCosts:
             found[query.id] = QueryCost(
                 query.id,
                 query.name,
-                derivation.plan.root.pattern.name,
-                derivation.reduced is None and derivation.look is None,
-                share.memory / parts,
-                share.files / parts,
-                share.seconds / parts,
-                share.rows,
-                nodes,
-                nodes if parts > 1 else share.shared,
-                version.clock(stream.id).next_seq,
-                format_instant(upto),
+                followed=True,
+                pattern=derivation.plan.root.pattern.name,
+                exact=derivation.reduced is None and derivation.look is None,
+                memory=share.memory / parts,
+                files=share.files / parts,
+                seconds=share.seconds / parts,
+                rows=share.rows,
+                operators=nodes,
+                shared=nodes if parts > 1 else share.shared,
+                changes=version.clock(stream.id).next_seq,
+                up_to=format_instant(upto),
             )
         return found
 

@@ -9,18 +9,34 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.service.components import Components
 from millpond.service.ingest.floors import ClockReading
+from millpond.service.observe.warnings import list_warnings
 from millpond.state.version import Version
+
+#: What to do about problems of a kind that do not say it themselves.
+_HINT_TROUBLE = "The server's log has more. If it does not go on by itself, start the server again."
+_HINT_DAMAGE = (
+    "Queries that do not need the file go on. `millpond check` says what is damaged, `millpond "
+    "repair` goes on without it, and a backup has it still."
+)
+_HINT_REPLICA = (
+    "See that the database answers, and that its publication and slot are there; it goes on by "
+    "itself."
+)
+_HINT_STOPPED = (
+    "It is tried again by itself, and goes on where it was once the cause is gone: correct what is "
+    "read or computed, or drop the query or stream (DROP … CASCADE drops what reads it)."
+)
 
 #: By how much a clock may go back before it is a problem, in microseconds.
 _CLOCK_SLACK = 1_000_000
 
 
 def describe_status(components: Components) -> dict[str, Any]:
-    """Give what `/v1/status` shows: the epoch, counts, streams, problems, the runtime."""
+    """Give what `/v1/status` shows: the epoch, counts, streams, what is wrong, the runtime."""
     reading = components.floors.capture()
     version = components.log.version
-    trouble = [t.to_json()["error"] for t in (components.trouble,) if t is not None]
-    damage = [problem.to_json()["error"] for problem in components.problems()]
+    trouble = [_tell(t, _HINT_TROUBLE) for t in (components.trouble,) if t is not None]
+    damage = [_tell(problem, _HINT_DAMAGE) for problem in components.problems()]
     return {
         "epoch": version.epoch,
         "queries": len(version.queries),
@@ -40,6 +56,7 @@ def describe_status(components: Components) -> dict[str, Any]:
             *_list_still_replicas(components),
             *_check_clock(version, reading),
         ],
+        "warnings": list_warnings(components),
         "sinks": components.sinks.describe(),
         "set_aside": components.describe_set_aside(),
         "runtime": components.runtime.describe(),
@@ -49,7 +66,7 @@ def describe_status(components: Components) -> dict[str, Any]:
 def _check_disk(components: Components) -> list[dict[str, Any]]:
     """Whether the store's disk is nearly full."""
     room = components.disk_room
-    return [room.explain().to_json()["error"]] if room is not None and room.is_scarce else []
+    return [_tell(room.explain(), "")] if room is not None and room.is_scarce else []
 
 
 def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]]:
@@ -79,19 +96,16 @@ def _check_clock(version: Version, reading: ClockReading) -> list[dict[str, Any]
 
 
 def _clock_error(primary: str, detail: str, hint: str) -> dict[str, Any]:
-    error: dict[str, Any] = MillpondError("STORE-605", primary, detail=detail, hint=hint).to_json()
-    return dict(error["error"])
+    return _tell(MillpondError("STORE-605", primary, detail=detail), hint)
 
 
 def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
     """Which sinks deliver no more, and why."""
     return [
-        MillpondError(
-            "POND-418",
-            f'sink "{sink["name"]}" is dead',
-            detail=f"{sink['dead']}.",
-            hint=f"ALTER SINK {sink['name']} SET (active = true) tries again where it was.",
-        ).to_json()["error"]
+        _tell(
+            MillpondError("POND-418", f'sink "{sink["name"]}" is dead', detail=f"{sink['dead']}."),
+            f"ALTER SINK {sink['name']} SET (active = true) tries again where it was.",
+        )
         for sink in components.sinks.describe()
         if sink["dead"] is not None
     ]
@@ -100,7 +114,7 @@ def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
 def _list_still_replicas(components: Components) -> list[dict[str, Any]]:
     """Which relations do not follow their tables, and why."""
     return [
-        trouble.to_json()["error"]
+        _tell(trouble, _HINT_REPLICA)
         for relation in components.log.version.relations.values()
         if (trouble := components.replicas.trouble(relation)) is not None
     ]
@@ -119,6 +133,15 @@ def _list_stopped(components: Components) -> list[dict[str, Any]]:
     for what, stream in (*named, *followed):
         reason = components.sources.trouble(stream)
         if isinstance(reason, MillpondError):
-            error = reason.to_json()["error"]
+            error = _tell(reason, _HINT_STOPPED)
             found.append({**error, "message": f"{what}: {error['message']}"})
+        elif reason is not None:
+            rest = {"detail": str(reason), "hint": _HINT_STOPPED, "place": None}
+            found.append({"code": "stopped", "message": what, **rest})
     return found
+
+
+def _tell(problem: MillpondError, hint: str) -> dict[str, Any]:
+    """A problem as JSON; with a hint of its kind if it has none of its own."""
+    error: dict[str, Any] = problem.to_json()["error"]
+    return {**error, "hint": error["hint"] or hint}

@@ -45,6 +45,8 @@ class _Stem:
         self.files: deque[list[Path]] = deque()
         self.ledger = Ledger()
         self.costs: dict[str, list[float]] = {}
+        #: By attribute, the nanoseconds that matching took since the pond was opened.
+        self.spent: Counter[str] = Counter()
         self._most_accounts = 256
 
     def forget_dropped(self) -> None:
@@ -227,6 +229,7 @@ class QueryStems:
             held.ledger.visits += built.visits
             held.ledger.routed += built.routed
             for attribute, passage in built.stats.items():
+                held.spent[attribute] += passage.ns
                 seen = held.costs.setdefault(attribute, [0.0, 0.0, 0.0])
                 measured = (passage.tuples_in, passage.tuples_out, passage.ns)
                 for i, value in enumerate(measured):
@@ -244,6 +247,12 @@ class QueryStems:
                 attribute: (leaving / max(into, 1), ns / max(into, 1))
                 for attribute, (into, leaving, ns) in costs.items()
             }
+
+    def spent(self, stream_id: int) -> dict[str, float]:
+        """By attribute (`OTHERS` for other factors) the seconds that matching took so far."""
+        with self._lock:
+            held = self._stems.get(stream_id)
+            return {name: ns / 1e9 for name, ns in held.spent.items()} if held else {}
 
     def ledger(self, stream_id: int) -> Ledger | None:
         """A stream's accounts, for EXPLAIN and metrics."""
