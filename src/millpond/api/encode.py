@@ -272,7 +272,7 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "retain_rows": definition.retain_rows,
                 "overload": definition.overload,
                 "derived": definition.derived is not None,
-                "source": definition.source.format if definition.source else None,
+                "source": definition.source_name,
                 "cql": definition.text,
             }
         case RelationDef():

@@ -9,7 +9,7 @@ from typing import Any
 
 from millpond.model.constraints import Constraint
 from millpond.model.schema import Field, Schema
-from millpond.model.time import BEGINNING
+from millpond.model.time import BEGINNING, END
 
 #: What a stream has segments of: its elements, the rows it rejected, and counts of the elements it
 #: shed. The last two have pseudo-streams, named by the stream's name and these suffixes. The change
@@ -44,6 +44,22 @@ class SourceDef:
     format: str
     options: dict[str, str]
     within: str | None = None
+
+
+@dataclass(frozen=True)
+class FileHistory:
+    """What a stream reads once, before its source or pushes: what is there when it begins.
+
+    Attributes:
+        source: The files.
+        until: The instant at which the history ends: its elements lie before, all others not.
+            None if nothing but the files says where it ends.
+        is_read: Whether it was read to its end.
+    """
+
+    source: SourceDef
+    until: int | None = None
+    is_read: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,6 +149,38 @@ class StreamDef:
     taken_back: int = 0
     #: What its elements usually satisfy, for joins and groupings to need less memory.
     constraints: tuple[Constraint, ...] = ()
+    history: FileHistory | None = None
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether the stream's history is not read to its end yet; its heartbeat waits for that."""
+        return self.history is not None and not self.history.is_read
+
+    def as_history(self) -> StreamDef:
+        """The stream as if the files of its history were its source."""
+        assert self.history is not None
+        return replace(self, source=self.history.source, history=None)
+
+    @property
+    def is_read_from_outside(self) -> bool:
+        """Whether there is, or was, something to read: a source, or a history."""
+        return self.source is not None or self.history is not None
+
+    @property
+    def source_name(self) -> str | None:
+        """The formats of its history and of its source; None if all rows are pushed."""
+        live = None if self.source is None else self.source.format
+        if self.history is None:
+            return live
+        return f"{self.history.source.format}, then {live or 'pushes'}"
+
+    @property
+    def instants_taken(self) -> tuple[int, int]:
+        """The first and the last instant (excluded) of what is read now, and may be pushed."""
+        if self.history is None or self.history.until is None:
+            return BEGINNING, END
+        until = self.history.until
+        return (BEGINNING, until) if self.reads_history else (until, END)
 
     @property
     def sheds(self) -> bool:
@@ -182,6 +230,7 @@ class StreamDef:
             idle_after=None,
             ahead=None,
             source=None,
+            history=None,
             kind=kind,
             derived=None,
             constraints=(),

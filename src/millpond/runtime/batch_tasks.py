@@ -75,6 +75,11 @@ class StreamPlan:
     deferred: tuple[int, ...] = ()
     #: How many bytes of rows one file may become, beyond `MOST_GROWTH` times its length.
     file_growth: int | None = None
+    #: Rows before the first instant, or not before the second, are passed over: the history has
+    #: them, or what follows it.
+    taken: tuple[int, int] = (BEGINNING, END)
+    #: Whether the batch is of the files of the stream's history.
+    reads_history: bool = False
 
     def most_of(self, length: int, parts: int = 1) -> int | None:
         """The bytes of rows a part of a file of so many bytes may become; None: any number."""
@@ -84,7 +89,9 @@ class StreamPlan:
 
     @property
     def judge(self) -> Admission:
-        return Admission(self.schema, self.timestamp_by, self.floor, self.arrival, self.ceiling)
+        return Admission(
+            self.schema, self.timestamp_by, self.floor, self.arrival, self.ceiling, self.taken
+        )
 
 
 @dataclass(frozen=True)

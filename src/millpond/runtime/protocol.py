@@ -23,6 +23,9 @@ Done = TypeVar("Done")
 #: The source key of the inbox: one streaming query for the pushed rows of all streams.
 INBOX = "inbox"
 
+#: What a source without partitions says of them.
+NO_PARTITIONS: Mapping[str, bool] = {}
+
 
 class Pipeline(Protocol):
     """The pond's side: called by a runtime, from any thread, around every batch.
@@ -49,11 +52,14 @@ class Pipeline(Protocol):
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
-        partitions: Sequence[str] = (),
+        partitions: Mapping[str, bool] = NO_PARTITIONS,
+        turn: bool = False,
     ) -> None:
         """Commit the batch as an epoch. Its rows arrive in the order of their splits' keys.
 
-        `partitions` names all partitions of a source that has some, also those without rows.
+        `partitions` names all partitions of a source that has some, and says of which records
+        came. `turn` says that the stream's history is read: the batch is the one behind it, and has
+        no rows.
         """
         ...
 

@@ -276,7 +276,7 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
-        self.derivations.decide = Decisions(
+        self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
@@ -456,7 +456,7 @@ class Components:
             self.runtime.start(self.sequencer, self._store.directory)
             if not self.bounded:
                 for stream in self.log.version.streams.values():
-                    if stream.source is not None:
+                    if stream.is_read_from_outside:
                         log.info("opening its source", extra={"stream": stream.name})
                     self.sources.open(stream)
             waiting = self.intake.list_waiting()

@@ -15,6 +15,7 @@ from millpond.catalog.objects import (
     Definition,
     DefinitionMark,
     Derived,
+    FileHistory,
     FunctionDef,
     QueryDef,
     RelationDef,
@@ -171,6 +172,8 @@ def definition_row(
                 "source": _source_json(definition.source),
                 "text": definition.text,
             }
+            if definition.history is not None:
+                body["history"] = asdict(definition.history)
             if definition.sheds:
                 body["overload"] = definition.overload
             if definition.constraints:
@@ -235,6 +238,8 @@ def definition_of(
     body["source"] = SourceDef(**body["source"]) if body["source"] else None
     if kind == "stream":
         body["derived"] = _read_derived(body["derived"]) if body.get("derived") else None
+        if history := body.get("history"):
+            body["history"] = FileHistory(**{**history, "source": SourceDef(**history["source"])})
         body["constraints"] = tuple(map(Constraint.from_json, body.get("constraints", ())))
         return StreamDef(id=id, **body)
     body["primary_key"] = tuple(body["primary_key"])

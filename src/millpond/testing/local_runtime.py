@@ -60,6 +60,8 @@ class LocalRuntime:
         pass
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
+        if isinstance(definition, StreamDef) and definition.history is not None:
+            definition = definition.as_history()
         source = definition.source
         assert source is not None
         if source.format not in _READERS:
@@ -82,6 +84,9 @@ class LocalRuntime:
         """Read each file's rows in order, a batch at a time; batch ids count over all files."""
         source = source_key(stream)
         batch_id = 0
+        turns = stream.history is not None
+        if stream.history is not None:
+            stream = stream.as_history()
         with self._lock:
             for number, path in enumerate(_files(stream)):
                 rows = _read(stream, path)
@@ -91,6 +96,12 @@ class LocalRuntime:
                         part = rows.slice(start, step)
                         self._commit(source, batch_id, stream, part, (number, start))
                     batch_id += 1
+            if turns and not self._pipeline.is_committed(source, batch_id):
+                plan = self._pipeline.plan(source, [stream.id])
+                self._pipeline.commit(source, batch_id, plan, [], turn=True)
+                self._pipeline.release(plan)
+            if turns:
+                self._open.pop(stream.id, None)
 
     def _commit(
         self, source: str, batch_id: int, stream: StreamDef, rows: pa.Table, at: tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
@@ -155,7 +156,9 @@ class DefinitionParser(SinkParser):
             elif self.sees("WITH"):
                 self._once(clauses, "options")
                 clauses["options"] = self.options("=")
-            elif not self._using(clauses):
+            elif self._using(clauses):
+                clauses["source"] = self._history(clauses["source"])
+            else:
                 self.fail_expecting(
                     "TIMESTAMP BY, DELAY, IDLE AFTER, AHEAD, RETAIN, USING, WITH or the end of the"
                     " statement"
@@ -261,13 +264,29 @@ class DefinitionParser(SinkParser):
             return False
         start = self.here()
         self._once(clauses, "source")
+        clauses["source"] = self._format_and_options(start)
+        return True
+
+    def _format_and_options(self, start: Span) -> SourceClause:
         name, _ = self.name("a source's format")
         format_name = name if self._prev.token_type is TokenType.IDENTIFIER else name.lower()
         options = {}
         if self.accept("OPTIONS"):
             options = {key: _as_text(value) for key, value in self.options("").items()}
-        clauses["source"] = SourceClause(format_name, options, self.since(start))
-        return True
+        return SourceClause(format_name, options, self.since(start))
+
+    def _history(self, source: SourceClause) -> SourceClause:
+        """Read `[UNTIL TIMESTAMP '…'] THEN format OPTIONS (…)`: the source is history, then."""
+        until = None
+        written = "Write USING parquet OPTIONS (...) UNTIL TIMESTAMP '2026-01-01' THEN push."
+        if self.accept("UNTIL"):
+            self.expect("TIMESTAMP", hint=written)
+            until = self.timestamp()
+        elif not self.sees("THEN"):
+            return source
+        start = self.here()
+        self.expect("THEN", hint=written)
+        return replace(source, until=until, then=self._format_and_options(start))
 
     # ALTER and DROP
 

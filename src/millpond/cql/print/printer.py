@@ -93,7 +93,7 @@ def _without_places(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(_without_places(item) for item in value)
     if isinstance(value, SourceClause):
-        return (value.format, value.options)
+        return (value.format, value.options, value.until, _without_places(value.then))
     if hasattr(value, "span") and isinstance(value.span, Span):
         return (value.name, value.type, value.required, value.computed)
     return value
@@ -368,11 +368,12 @@ def _value(value: Any, sign: str) -> str:
     return str(value).upper() if isinstance(value, bool) else repr(value)
 
 
-def _source(source: SourceClause | None) -> str:
+def _source(source: SourceClause | None, word: str = "USING") -> str:
     if source is None:
         return ""
     # The parser reads a format in lower case unless it is quoted.
     lower = source.format == source.format.lower()
     name = print_name(source.format) if lower else quote_name(source.format)
     options = f" OPTIONS {_options(source.options, ' ')}" if source.options else ""
-    return f" USING {name}{options}"
+    until = "" if source.until is None else f" UNTIL TIMESTAMP '{format_instant(source.until)}'"
+    return f" {word} {name}{options}{until}{_source(source.then, 'THEN')}"

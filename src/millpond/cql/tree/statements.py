@@ -32,11 +32,18 @@ class ColumnDef:
 
 @dataclass(frozen=True)
 class SourceClause:
-    """`USING format OPTIONS (key 'value', …)`; option keys are lower case."""
+    """`USING format OPTIONS (key 'value', …)`; option keys are lower case.
+
+    Attributes:
+        until: `UNTIL TIMESTAMP '…'`, where what it has ends.
+        then: What stands behind THEN, which is read after it.
+    """
 
     format: str
     options: dict[str, str]
     span: Span
+    until: int | None = None
+    then: SourceClause | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,6 +45,8 @@ class Admission:
         arrival: The clock when the batch was accepted: it is the timestamp on system time, and the
             `rejected_at` of rejects.
         ceiling: Elements with a timestamp above it are too far ahead of the clock.
+        taken: Rows with a timestamp before the first instant, or not before the second, are passed
+            over: they are neither elements nor rejects.
     """
 
     schema: Schema
@@ -52,6 +54,7 @@ class Admission:
     floor: int
     arrival: int
     ceiling: int = time.END
+    taken: tuple[int, int] = (time.BEGINNING, time.END)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
         if field.required:
             absent = to_mask(pc.is_null(cast[field.name]))
             reasons.mark(absent, lambda _, name=field.name: f'column "{name}": NULL in NOT NULL')
+    passed = np.zeros(count, np.bool_)
     if judge.timestamp_by is None:
         stamps = np.full(count, judge.arrival, dtype=np.int64)
     else:
@@ -90,6 +94,8 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
         stamps, absent = _timestamps(cast[by.name])
         reasons.mark(absent, lambda _: "no timestamp")
         beyond = ~absent & ((stamps <= time.BEGINNING) | (stamps >= time.END))
+        since, until = judge.taken
+        passed = ~absent & ~beyond & ((stamps < since) | (stamps >= until))
         reasons.mark(beyond, lambda _: "timestamp out of range")
         ahead = ~absent & (stamps > judge.ceiling)
         reasons.mark(ahead, lambda _: "ahead of the clock by more than the stream's AHEAD")
@@ -98,16 +104,17 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
     elements = pa.Table.from_arrays(
         [cast[f.name] for f in judge.schema.fields], schema=judge.schema.to_arrow()
     ).append_column("__ts", pa.array(stamps))
-    if not reasons.bad.any():
+    out = reasons.bad | passed
+    if not out.any():
         return AdmittedRows(elements, _no_rejects(), np.empty(0, np.int64))
-    positions = np.flatnonzero(reasons.bad)
+    positions = np.flatnonzero(reasons.bad & ~passed)
     rejects = pa.table(
         {
             "reason": pa.array([reasons.texts[int(i)] for i in positions], pa.string()),
             "raw": raw_text(rows, positions, judge.schema),
         }
     )
-    return AdmittedRows(elements.filter(pa.array(~reasons.bad)), rejects, positions)
+    return AdmittedRows(elements.filter(pa.array(~out)), rejects, positions)
 
 
 def _compute(cast: dict[str, pa.ChunkedArray], schema: Schema, reasons: FirstReasons) -> None:

@@ -63,6 +63,8 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
         if active:
             return max(progress.heartbeat, _least(active, stream))
         highs = [p.high for p in progress.partitions.values() if p.high is not None]
+        if stream.history is not None and progress.high is not None:
+            highs.append(progress.high)
         furthest = max(highs, default=BEGINNING + stream.delay) - stream.delay
         progress = replace(progress, heartbeat=max(progress.heartbeat, furthest))
     if (
@@ -117,6 +119,10 @@ def after_arrivals(
             `after_partitions`.
     """
     floor = current_heartbeat(progress, stream, arrival)
+    if stream.reads_history:
+        # Its files are in no order, and what follows them may be pushed already.
+        seen = max((h for h in (progress.high, high) if h is not None), default=None)
+        return StreamProgress(seen, floor, arrival, progress.ended, progress.partitions)
     if partitions or progress.partitions:
         together = {**progress.partitions, **(partitions or {})}
         highs = [h for h in (progress.high, high) if h is not None]
@@ -141,6 +147,34 @@ def after_heartbeat(
     """
     reached = max(current_heartbeat(progress, stream, clock), at)
     return StreamProgress(progress.high, reached, clock, progress.ended, progress.partitions)
+
+
+def after_history(
+    progress: StreamProgress,
+    stream: StreamDef,
+    arrival: int,
+    partitions: Mapping[str, PartitionProgress],
+) -> StreamProgress:
+    """Return the progress once a stream's history is read, from which its heartbeat sets out.
+
+    With UNTIL nothing before that instant will come. Without it, the next rows may be anything of
+    which a stream that had the history's rows would say that they are not late; partitions of a
+    topic say themselves how far they have come.
+
+    Args:
+        progress: How far the stream had come before.
+        stream: The stream, whose `history` is not read yet.
+        arrival: The clock at the turn.
+        partitions: Those of the source that follows, if it has some.
+    """
+    assert stream.history is not None
+    reached = progress.heartbeat
+    if stream.history.until is not None:
+        reached = max(reached, stream.history.until)
+    elif stream.source is None and stream.timestamp_by is not None and progress.high is not None:
+        reached = max(reached, progress.high - stream.delay)
+    together = {**progress.partitions, **partitions}
+    return StreamProgress(progress.high, reached, arrival, progress.ended, together)
 
 
 def after_partitions(

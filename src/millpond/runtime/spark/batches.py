@@ -111,14 +111,17 @@ def deal_row_groups(large: Sequence[Large], parts: int) -> list[list[tuple[Sourc
 
 def build_ranges(
     frame: DataFrame, plan: BatchPlan, stream_id: int, options: KafkaOptions
-) -> tuple[list[BuiltSegment], list[str]]:
+) -> tuple[list[BuiltSegment], dict[str, bool]]:
     """Build a batch of ranges of Kafka's partitions, which the tasks read themselves.
 
     Returns:
-        The segments, and the names of all partitions of the batch, also of those without records.
+        The segments, and of all partitions of the batch by name, whether it has records of them.
     """
-    built, names = _collect(frame, _from_ranges(plan, stream_id, options))
-    return built, names
+    built, said = _collect(frame, _from_ranges(plan, stream_id, options))
+    came: dict[str, bool] = {}
+    for name, has_records in said:
+        came[name] = came.get(name, False) or has_records
+    return built, came
 
 
 def build_inbox(
@@ -262,7 +265,8 @@ def _from_ranges(
 
         yield from _build(chunks(), plan)
         for range in ranges:
-            yield _pack("left", partition_name(range.topic, range.partition))
+            name = partition_name(range.topic, range.partition)
+            yield _pack("left", (name, range.stop > max(range.first, 0)))
 
     return task
 

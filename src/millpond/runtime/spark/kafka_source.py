@@ -64,13 +64,38 @@ def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFr
     """
     spark.dataSource.register(KafkaRanges)
     assert stream.source is not None
-    start: Offsets = note_once(folder, _START, lambda: _find_start(stream))
+    start = note_start(stream, folder)
     facts = json.dumps([stream.source.options, start])
     slots = str(spark.sparkContext.defaultParallelism)
     reader = spark.readStream.format(NAME).option("name", stream.name).option("slots", slots)
     return (
         reader.option("columns", json.dumps(stream.schema.to_json())).option("facts", facts).load()
     )
+
+
+def note_start(stream: StreamDef, folder: Path) -> Offsets:
+    """Where a stream's topics are read from, written down when it was opened first."""
+    found: Offsets = note_once(folder, _START, lambda: _find_start(stream))
+    return found
+
+
+def ranges_of(
+    name: str, columns: str, given: dict[str, str], start: Offsets, slots: int
+) -> RangesReader:
+    """Make the reader of a stream's topics from what the options of a data source say."""
+    schema = Schema.from_json(json.loads(columns))
+    stream = StreamDef(0, name, schema, source=SourceDef("kafka", given))
+    return RangesReader(kafka_options(stream), start, slots)
+
+
+def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
+    """Ranges as the columns of the frame that tasks read."""
+    return {
+        "topic": pa.array([r.topic for r in share], pa.string()),
+        "partition": pa.array([r.partition for r in share], pa.int32()),
+        "first": pa.array([r.first for r in share], pa.int64()),
+        "stop": pa.array([r.stop for r in share], pa.int64()),
+    }
 
 
 def _find_start(stream: StreamDef) -> Offsets:
@@ -121,9 +146,8 @@ class KafkaRanges(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         given, start = json.loads(self.options["facts"])
-        columns = Schema.from_json(json.loads(self.options["columns"]))
-        stream = StreamDef(0, self.options["name"], columns, source=SourceDef("kafka", given))
-        return RangesReader(kafka_options(stream), start, int(self.options["slots"]))
+        slots = int(self.options["slots"])
+        return ranges_of(self.options["name"], self.options["columns"], given, start, slots)
 
 
 class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -172,15 +196,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(share) for share in deal_ranges(ranges, self._slots)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        share: list[OffsetRange] = partition.value
-        yield pa.RecordBatch.from_pydict(
-            {
-                "topic": pa.array([r.topic for r in share], pa.string()),
-                "partition": pa.array([r.partition for r in share], pa.int32()),
-                "first": pa.array([r.first for r in share], pa.int64()),
-                "stop": pa.array([r.stop for r in share], pa.int64()),
-            }
-        )
+        yield pa.RecordBatch.from_pydict(range_columns(partition.value))
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

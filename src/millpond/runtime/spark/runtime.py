@@ -26,18 +26,14 @@ from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
-from millpond.runtime.kafka.options import kafka_options
+from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.protocol import Done, Job, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
-from millpond.runtime.spark.batches import (
-    InWorker,
-    build_files,
-    build_frame,
-    build_ranges,
-)
+from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
+from millpond.runtime.spark.choose_builder import choose_builder
 from millpond.runtime.spark.delta_source import appended_frame
+from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.kafka_source import ranges_frame
@@ -56,8 +52,6 @@ from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta
 
 log = logging.getLogger("millpond.spark")
-
-_Built = tuple[list[BuiltSegment], list[str]]
 
 #: How long the first look at a source may take, once the JVM has warmed up: meanwhile nothing else
 #: can be created or dropped.
@@ -107,6 +101,8 @@ class SparkRuntime:
         self._is_warm = threading.Event()
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
+        #: Streams whose histories were read to their end since the start.
+        self._histories_read: set[int] = set()
 
     # -- Runtime -------------------------------------------------------------------------------
 
@@ -175,6 +171,10 @@ class SparkRuntime:
             self._is_warm.wait(_WARM_SECONDS)
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
+        if isinstance(definition, StreamDef) and definition.history is not None:
+            self.check_source(definition.as_history())
+            if definition.source is None:
+                return
         sources.check_source(definition)
         try:
             with self._machine.using():
@@ -296,8 +296,11 @@ class SparkRuntime:
 
     def _frame(self, stream: StreamDef) -> DataFrame:
         source = stream.source
-        assert source is not None
         try:
+            if stream.history is not None:
+                folder = self._store / "checkpoints" / f"stream-{stream.id}"
+                return history_frame(self.spark, stream, folder)
+            assert source is not None
             if source.format in sources.FILE_FORMATS:
                 return sources.paths_frame(self.spark, stream, streaming=True)
             if source.format == "kafka":
@@ -316,6 +319,7 @@ class SparkRuntime:
             lambda: self._write(stream, frame(), {"processingTime": "0 seconds"}),
             explain=lambda error: self._cause(stream, error),
             absent=lambda: sources.find_absence(stream),
+            is_done=lambda: stream.id in self._histories_read and stream.source is None,
         )
         self._supervisor.keep(kept, patient)
 
@@ -338,7 +342,7 @@ class SparkRuntime:
     def _batch(
         self, stream: StreamDef, source: str, checkpoint: Checkpoint | None = None
     ) -> Callable[[DataFrame, int], None]:
-        build_batch = _builder(stream)
+        build_batch = choose_builder(stream)
 
         def on_batch(frame: DataFrame, batch_id: int) -> None:
             pipeline = self._pipeline
@@ -348,6 +352,15 @@ class SparkRuntime:
             try:
                 if checkpoint is not None:
                     checkpoint.note_batch(batch_id)
+                reads_history = stream.id in plan.streams and plan.streams[stream.id].reads_history
+                found = None
+                if reads_history and checkpoint is not None:
+                    found = find_partitions(checkpoint.folder, batch_id)
+                if found is not None:
+                    names = {partition_name(topic, number): False for topic, number in found}
+                    pipeline.commit(source, batch_id, plan, [], (), names, turn=True)
+                    self._histories_read.add(stream.id)
+                    return
                 with self._supervisor.reading(stream.id), abandoned_if_failed(pipeline, plan):
                     built, partitions = build_batch(frame, plan, stream.id)
                 pipeline.commit(source, batch_id, plan, built, (), partitions)
@@ -401,28 +414,6 @@ def _within_seconds(seconds: float, work: Callable[[], None]) -> None:
         raise TimeoutError
     if failed:
         raise failed[0]
-
-
-def _builder(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], _Built]:
-    """Choose the function that builds a batch from a frame of rows, of files' paths or of ranges.
-
-    It gives the segments, and the names of the partitions of a source that has some.
-    """
-    assert stream.source is not None
-    if stream.source.format == "kafka":
-        options = kafka_options(stream)
-        return lambda frame, plan, id: build_ranges(frame, plan, id, options)
-    if stream.source.format == "delta" or sources.is_direct(stream):
-        return lambda frame, plan, id: (build_files(frame, plan, id), [])
-    if stream.source.format not in sources.FILE_FORMATS:
-        return lambda frame, plan, id: (build_frame(frame, plan, id), [])
-
-    def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> _Built:
-        paths = [row.path for row in frame.collect()]
-        rows = sources.files_frame(frame.sparkSession, stream, paths)
-        return ([] if rows is None else build_frame(rows, plan, stream_id)), []
-
-    return read_and_build
 
 
 def _find_task_error(error: Exception) -> MillpondError | None:

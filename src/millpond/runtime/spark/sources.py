@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -110,8 +111,7 @@ def look_first(spark: SparkSession, definition: StreamDef | RelationDef) -> None
     """
     assert definition.source is not None
     if definition.source.format in FILE_FORMATS:
-        listed = paths_frame(spark, definition, streaming=False).sort("path").head(1)
-        paths = [row.path for row in listed]
+        paths = list_paths(spark, definition)[:1]
         if is_direct(definition):
             check_columns(definition, paths)
         elif (rows := files_frame(spark, definition, paths)) is not None:
@@ -157,6 +157,27 @@ def paths_frame(
         path = f"{literal_glob(str(Path.cwd()))}/{path}"
     reader = (spark.readStream if streaming else spark.read).format("binaryFile").schema(FILES)
     return reader.options(**options).load(path).select("path")
+
+
+def list_paths(spark: SparkSession, definition: StreamDef | RelationDef) -> list[str]:
+    """List the paths of a source's files, in order, without a task: Spark's index has them."""
+    index = paths_frame(spark, definition, streaming=False)._jdf.inputFiles()
+    if not len(index):
+        return []
+    assert spark._jvm is not None
+    # One call: to ask for each path by itself takes a minute for a million.
+    uris = spark._jvm.scala.Predef.genericWrapArray(index).mkString("\n").split("\n")
+    return sorted({_spell_as_listed(uri) for uri in uris})
+
+
+def _spell_as_listed(uri: str) -> str:
+    """Write an encoded URI as Spark's listings of files have it.
+
+    >>> _spell_as_listed("file:///data/a%20b.csv"), _spell_as_listed("s3a://bucket/a%25b.csv")
+    ('file:/data/a b.csv', 's3a://bucket/a%b.csv')
+    """
+    path = unquote(uri)
+    return f"file:{path[7:]}" if path.startswith("file:///") else path
 
 
 def files_frame(
@@ -248,8 +269,12 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def is_direct(definition: StreamDef | RelationDef) -> bool:
+def is_direct(definition: StreamDef | RelationDef, *, with_folders: bool = False) -> bool:
     """Whether tasks read the source's files themselves.
+
+    Args:
+        definition: The stream or relation.
+        with_folders: Whether the tasks are told the columns that stand in the files' paths.
 
     Parquet files hold columns, and tasks work on columns. A task that reads the file itself need
     not turn columns into rows and back, which costs more than matching. Spark still finds, assigns
@@ -261,7 +286,7 @@ def is_direct(definition: StreamDef | RelationDef) -> bool:
     if source.within is not None:
         return False  # the driver checks the paths against the directory before anything is read
     local = local_path(source.options["path"])
-    return local is not None and not any(local.glob("*=*"))
+    return local is not None and (with_folders or not any(local.glob("*=*")))
 
 
 def other_frame(spark: SparkSession, stream: StreamDef) -> DataFrame:

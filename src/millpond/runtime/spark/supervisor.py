@@ -38,6 +38,7 @@ class SupervisedQuery:
         absent: Says why the source is not there; None if it is there. Spark itself does not notice
             that a directory has gone.
         worn: Whether to replace a running query by a new one.
+        is_done: Whether the source was read to its end, so that the query is not needed any more.
         error: Why the query is stopped; None while it runs.
         reading: Whether a batch is being read, or was when the query failed.
         ends: How often in a row Spark ended while a batch was being read.
@@ -50,7 +51,9 @@ class SupervisedQuery:
         explain: Callable[[Exception], Exception] = lambda error: error,
         absent: Callable[[], Exception | None] = lambda: None,
         worn: Callable[[], bool] = lambda: False,
+        is_done: Callable[[], bool] = lambda: False,
     ) -> None:
+        self.is_done = is_done
         self.stream = stream
         self.start = start
         self.explain = explain
@@ -224,6 +227,9 @@ class Supervisor:
 
     def _check(self, kept: SupervisedQuery) -> None:
         query = kept.query
+        if kept.is_done() and kept.stream is not None:
+            self.drop(kept.stream.id)
+            return
         if query is not None and query.isActive:
             if not is_alive(query):
                 kept.stop()

@@ -9,6 +9,7 @@ from millpond.catalog.objects import (
     REJECTS,
     SUFFIXES,
     SYSTEM,
+    FileHistory,
     RelationDef,
     SourceDef,
     StreamDef,
@@ -34,12 +35,19 @@ from millpond.model.schema import (
     canonical_type,
 )
 from millpond.planner.resolve.names import did_you_mean
+from millpond.service.definitions.change_fed_relations import PUSHED
 from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.service.definitions.constraints import check_constraints
 from millpond.service.definitions.find_column import find_column
 from millpond.service.definitions.source_numbers import check_source_numbers
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
+
+#: What a history can be read from, and what can follow it.
+HISTORY_FORMATS = ("parquet", "csv", "json", "orc", "text")
+FOLLOWING = ("kafka", PUSHED)
+#: Options of directories that are watched, which a history's is not.
+WATCHING = frozenset({"latestfirst", "maxfileage", "maxbytespertrigger", "cleansource"})
 
 
 def stream_definition(statement: CreateStream, id: int, version: Version) -> StreamDef:
@@ -48,6 +56,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     schema = read_columns(statement.columns, statement.text)
     check_computed_columns(statement, schema)
     timestamp_by = timestamp_column(statement, schema)
+    live, history = _source_and_history(statement)
     return StreamDef(
         id,
         statement.name,
@@ -57,18 +66,58 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         statement.idle_after,
         statement.retain,
         statement.retain_rows,
-        _source(statement.source, statement.text),
+        live,
         statement.text,
         ahead=statement.ahead,
         overload=_overload(statement),
         constraints=check_constraints(statement, statement.constraints, schema, version),
+        history=history,
     )
+
+
+def _source_and_history(statement: CreateStream) -> tuple[SourceDef | None, FileHistory | None]:
+    """What a stream reads, and what it reads before. Raises CQL-214."""
+    source = _source(statement.source, statement.text)
+    clause = statement.source
+    if source is None or clause is None or clause.then is None:
+        return source, None
+
+    def error(primary: str, hint: str, span: Span) -> MillpondError:
+        return MillpondError("CQL-214", primary, hint=hint, text=statement.text, span=span)
+
+    if source.format not in HISTORY_FORMATS:
+        hint = f"Formats of files are {', '.join(HISTORY_FORMATS)}."
+        raise error(f"a history cannot be read from {source.format}", hint, clause.span)
+    if unread := sorted(source.options.keys() & WATCHING):
+        raise error(
+            f'the option "{unread[0]}" is about files that come, and a history is listed once',
+            "Leave it out.",
+            clause.span,
+        )
+    if clause.until is not None and statement.timestamp_by is None:
+        raise error(
+            "a history UNTIL an instant needs TIMESTAMP BY",
+            "Name the column whose timestamps say which rows are history.",
+            clause.span,
+        )
+    live = _source(clause.then, statement.text)
+    assert live is not None
+    if live.format not in FOLLOWING or (live.format == PUSHED and live.options):
+        raise error(
+            f"a history cannot be followed by {live.format}"
+            + (" with options" if live.format == PUSHED else ""),
+            "Write THEN kafka OPTIONS (...) or THEN push.",
+            clause.then.span,
+        )
+    return (None if live.format == PUSHED else live), FileHistory(source, clause.until)
 
 
 def _overload(statement: CreateStream) -> str:
     """What gives way when there is too much to do. Raises CQL-214, CQL-301."""
     options = check_input_options(statement.options, statement.text)
-    if options and statement.source is not None:
+    then = None if statement.source is None else statement.source.then
+    is_pushed = statement.source is None or (then is not None and then.format == PUSHED)
+    if options and not is_pushed:
         raise sourced_overload_error(statement.name, statement.text)
     return str(options.get("overload", OPTIONS["overload"].default))
 

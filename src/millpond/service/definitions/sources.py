@@ -71,7 +71,7 @@ class Sources:
         Raises:
             MillpondError: the source's path or options are wrong; then there is no stream.
         """
-        if definition.source is not None:
+        if definition.is_read_from_outside:
             self._runtime.check_source(definition)
         self._log.commit(EpochChange(kind="create", add=[definition]))
         if not self._bounded:
@@ -129,7 +129,7 @@ class Sources:
         records = self.records_of(definition)
         dropped = [definition] if records is None else [definition, records]
         for stream in dropped:
-            if isinstance(stream, StreamDef) and stream.source is not None:
+            if isinstance(stream, StreamDef) and stream.is_read_from_outside:
                 self._runtime.close_source(stream.id)
         self._log.commit(EpochChange(kind="drop", drop=[d.id for d in dropped]))
         self._events.definitions_changed()
@@ -168,24 +168,30 @@ class Sources:
 
     def open(self, stream: StreamDef) -> None:
         """Begin or go on to read a stream's source; a client opens its DataFrame itself."""
-        if stream.source is None or self._log.version.clock(stream.id).ended:
-            return
-        if stream.source.format == "dataframe":
+        if not self._is_to_read(stream):
             return
         try:
             self._runtime.open_source(stream)
         except MillpondError as error:
             self._sequencer.report_stopped(stream.id, error)
 
+    def _is_to_read(self, stream: StreamDef) -> bool:
+        """Whether a stream has a source, or a history, that is not read to its end."""
+        if self._log.version.clock(stream.id).ended:
+            return False
+        if stream.source is None:
+            return stream.reads_history
+        return stream.source.format != "dataframe"
+
     def read_to_end(self) -> None:
         """Read every bounded source that has not ended to its end."""
         for stream in list(self._log.version.streams.values()):
-            if stream.source is None or self._log.version.clock(stream.id).ended:
-                continue
-            if stream.source.format in ("rate", "dataframe"):
+            live = stream.source
+            if not self._is_to_read(stream) or (live is not None and live.format == "rate"):
                 continue
             self._runtime.read_to_end(stream)
-            self._sequencer.end(stream)
+            if live is not None:
+                self._sequencer.end(stream)
             rows = self._log.version.clock(stream.id).next_seq
             self._events.source_read(stream, rows)
 
@@ -251,6 +257,8 @@ class Sources:
         held_up_by = self._advancer.find_blocker(version, stream)
         if held_up_by is not None:
             return f"waits for {held_up_by.name}"
+        if stream.reads_history:
+            return "reads its history"
         return "ended" if version.clock(stream.id).ended else "running"
 
 
@@ -268,4 +276,4 @@ def _column_type(name: str, type: str) -> str:
 def _source(stream: StreamDef) -> str:
     if stream.derived is not None:
         return "query"
-    return stream.source.format if stream.source else "statements"
+    return stream.source_name or "statements"

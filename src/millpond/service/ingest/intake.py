@@ -119,7 +119,7 @@ class Intake:
                     hint="Send a short key, a UUID for one.",
                 )
         check_pushed(stream)
-        with self._stream_lock(stream.id):
+        with self.stream_lock(stream.id):
             stream = self._log.version.streams.get(stream.id, stream)  # it may have been altered
             fingerprint = fingerprint_of(rows) if key is not None else None
             if key is not None and (before := self._inbox.receipt(stream.id, key, fingerprint)):
@@ -137,7 +137,7 @@ class Intake:
             MillpondError: POND-407, DATA-504, POND-417, STORE-603.
         """
         check_pushed(stream)
-        with self._stream_lock(stream.id):
+        with self.stream_lock(stream.id):
             stream = self._log.version.streams.get(stream.id, stream)
             if before := self._inbox.find_batch(stream.id, batch):
                 return IngestReceipt(**before.receipt, duplicate=True), before.number
@@ -152,9 +152,13 @@ class Intake:
         sizes = [max(rows.nbytes, 1) for rows in parts]
         passage = self.door.enter(stream, sum(sizes), sum(rows.num_rows for rows in parts))
         before = self._current_progress(stream)
+        # Until the history is read the heartbeat stands, but what it has is not pushed again.
+        least = BEGINNING if stream.history is None else stream.history.until or BEGINNING
         token, now, floors = self._floors.hold(
             lambda now: {
-                stream.id: heartbeat.current_heartbeat(before, stream, _arrival(before, now))
+                stream.id: max(
+                    heartbeat.current_heartbeat(before, stream, _arrival(before, now)), least
+                )
             }
         )
         tokens = [token, *(self._floors.hold(lambda _: floors)[0] for _ in parts[1:])]
@@ -236,7 +240,7 @@ class Intake:
 
     def heartbeat_to(self, stream: StreamDef, at: int) -> int:
         """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""
-        with self._stream_lock(stream.id):
+        with self.stream_lock(stream.id):
             before = self._current_progress(stream)
             check_heartbeat(stream, before, at)
             empty = stream.schema.to_arrow().empty_table()
@@ -268,15 +272,18 @@ class Intake:
         with self._accepted:
             self._accepted.notify_all()
 
-    def _stream_lock(self, stream_id: int) -> threading.RLock:
+    def stream_lock(self, stream_id: int) -> threading.RLock:
+        """Held while a push of a stream is judged."""
         with self._lock:
             return self._locks[stream_id]
 
     def _current_progress(self, stream: StreamDef) -> StreamProgress:
         progress = self._progress.get(stream.id)
-        if progress is None:
+        if progress is None or stream.history is not None:
             clock = self._log.version.clock(stream.id)
-            progress = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+            known = StreamProgress(clock.high, clock.heartbeat, clock.arrived_at, clock.ended)
+            # The end of the history moves the heartbeat, too.
+            progress = known if progress is None else heartbeat.merge_progress(progress, known)
         return progress
 
     # -- for the pipeline ----------------------------------------------------------------------
@@ -294,7 +301,7 @@ class Intake:
         ]
         for row in rows:
             if not self._is_known(row.number):
-                with self._stream_lock(row.stream_id):  # held until a push has returned
+                with self.stream_lock(row.stream_id):  # held until a push has returned
                     if not self._is_known(row.number):
                         self._adopt(row)
         return {row.number: row.rows for row in rows}
@@ -353,7 +360,7 @@ class Intake:
         Raises:
             MillpondError: POND-405, they are not within so many seconds.
         """
-        with self._stream_lock(stream.id):
+        with self.stream_lock(stream.id):
             with self._accepted:
                 if not wait_for(
                     self._accepted, lambda: stream.id not in self.list_waiting_streams(), seconds
@@ -419,6 +426,13 @@ def check_heartbeat(stream: StreamDef, progress: StreamProgress, at: int) -> Non
             f'stream "{stream.name}" is derived',
             detail="Its heartbeat is that of the streams its query reads.",
             hint="Give them a HEARTBEAT.",
+        )
+    if stream.reads_history:
+        raise MillpondError(
+            "POND-409",
+            f'the history of stream "{stream.name}" is still read',
+            detail="Its heartbeat sets out when the history is read: the files are in no order.",
+            hint="Give the HEARTBEAT later; SHOW STREAMS says when it is read.",
         )
     if stream.timestamp_by is None:
         raise MillpondError(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.kafka.chunks import partition_name
-from millpond.runtime.protocol import INBOX, Pipeline
+from millpond.runtime.protocol import INBOX, NO_PARTITIONS, Pipeline
 from millpond.service.events import Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
@@ -156,6 +156,8 @@ class Sequencer(Pipeline):
             low,
             deferred,
             file_growth(version),
+            stream.instants_taken,
+            stream.reads_history,
         )
 
     def commit(
@@ -165,15 +167,20 @@ class Sequencer(Pipeline):
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int] = (),
-        partitions: Sequence[str] = (),
+        partitions: Mapping[str, bool] = NO_PARTITIONS,
+        turn: bool = False,
     ) -> None:
-        with self.stream_lock(source):
+        with ExitStack() as locks:
+            for stream_id in plan.streams if turn else ():
+                # Pushes are judged by a heartbeat that the turn moves.
+                locks.enter_context(self._intake.stream_lock(stream_id))
+            locks.enter_context(self.stream_lock(source))
             try:
                 if not self._intake.are_waiting(inbox_done):
                     raise StaleChange("some of these pushes are part of an epoch already")
                 version = self._log.commit(
                     lambda before: self._change(
-                        before, source, batch_id, plan, built, inbox_done, partitions
+                        before, source, batch_id, plan, built, inbox_done, partitions, turn
                     )
                 )
             except (StaleChange, MillpondError):
@@ -258,11 +265,13 @@ class Sequencer(Pipeline):
         plan: BatchPlan,
         built: Sequence[BuiltSegment],
         inbox_done: Sequence[int],
-        partitions: Sequence[str],
+        partitions: Mapping[str, bool],
+        turn: bool,
     ) -> EpochChange:
         clocks: dict[int, StreamClock] = {}
         segments: list[SegmentRef] = []
         matches: list[MatchRef] = []
+        turned: list[StreamDef] = []
         by_stream: dict[int, list[BuiltSegment]] = defaultdict(list)
         for item in built:
             by_stream[item.stream_id].append(item)
@@ -297,13 +306,19 @@ class Sequencer(Pipeline):
                 data = [b for b in by_stream[stream_id] if b.kind == DATA]
                 high = max((b.max_ts for b in data), default=None)
                 before = progress_of(clock)
+                came: dict[str, int | None] = {n: None for n, c in partitions.items() if c}
                 arrived = heartbeat.after_partitions(
                     before,
-                    _highs(by_stream[stream_id]) if partitions else {},
+                    came | _highs(by_stream[stream_id]) if partitions else {},
                     partitions,
                     stream_plan.arrival,
                 )
-                if by_stream[stream_id] or arrived:
+                if turn and stream.history is not None and stream.reads_history:
+                    after = heartbeat.after_history(before, stream, stream_plan.arrival, arrived)
+                    clocks[stream_id] = with_progress(clock, after)
+                    history = replace(stream.history, is_read=True)
+                    turned.append(replace(stream, history=history))
+                elif by_stream[stream_id] or arrived:
                     clocks[stream_id] = with_progress(
                         clock,
                         heartbeat.after_arrivals(
@@ -312,6 +327,7 @@ class Sequencer(Pipeline):
                     )
         return EpochChange(
             kind="batch",
+            replace=turned,
             # What the inbox holds is known by number, so its batches need no identity.
             batches=[] if source == INBOX else [(source, batch_id)],
             segments=segments,

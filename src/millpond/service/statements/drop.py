@@ -96,7 +96,7 @@ def drop_with(components: Components, dependents: Dependents) -> None:
     ending = components.sinks.ending([one for one in every if isinstance(one, SinkDef)])
     with components.replicas.dropping(tables), ending as sinks:
         for stream in tables:
-            if isinstance(stream, StreamDef) and stream.source is not None:
+            if isinstance(stream, StreamDef) and stream.is_read_from_outside:
                 components.runtime.close_source(stream.id)
         components.registrar.unregister_many(
             [one for one in every if isinstance(one, QueryDef)], tables, summaries, sinks

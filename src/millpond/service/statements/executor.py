@@ -6,7 +6,7 @@ docs/spec/statements.md says what each statement does.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, SummaryDef, fold_name
 from millpond.catalog.sink_def import SinkDef
@@ -122,7 +122,7 @@ class Executor:
                 return report("create sink", sink.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
-                self._components.inputs.wait(definition.text)
+                self._components.inputs.wait(definition.text, definition.text_epoch)
                 answer = self._components.invoke(
                     definition, statement.at, statement.budget, statement.after
                 )
@@ -264,7 +264,14 @@ class Executor:
         """Check the source of a client's definition against the policy."""
         if self._policy is None:
             return definition
-        return replace(definition, source=self._policy.confine(definition.source, definition.text))
+        changed: dict[str, Any] = {
+            "source": self._policy.confine(definition.source, definition.text)
+        }
+        if isinstance(definition, StreamDef) and definition.history is not None:
+            files = self._policy.confine(definition.history.source, definition.text)
+            assert files is not None
+            changed["history"] = replace(definition.history, source=files)
+        return replace(definition, **changed)
 
     def _create_derived(self, statement: statements.CreateDerived) -> StatementResult:
         components = self._components

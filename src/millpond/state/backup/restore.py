@@ -271,7 +271,8 @@ def _put_checkpoints(
         names = dict(
             known.execute(
                 "SELECT id, body ->> '$.name' FROM definition"
-                " WHERE kind = 'stream' AND body ->> '$.source' IS NOT NULL"
+                " WHERE kind = 'stream'"
+                " AND coalesce(body ->> '$.source', body ->> '$.history') IS NOT NULL"
             )
         )
         batches = dict(known.execute("SELECT source, batch_id FROM batch"))
