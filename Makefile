@@ -15,7 +15,7 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help console demo test lint types layers sizes pytest slow bench peers clean
+.PHONY: help site console demo test lint types layers sizes pytest slow bench peers clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
@@ -27,6 +27,7 @@ help:
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
 	@echo "make peers         installs what some benchmarks compare with (Flink, 800 MB)"
 	@echo "make console       bundles the console anew from its sources (needs Node and npm)"
+	@echo "make site          makes build/site of the documentation, strictly"
 	@echo "make clean         removes what the other targets made"
 
 demo: $(STAMP)
@@ -83,6 +84,18 @@ peers: .venv-flink/.installed
 	@.venv-flink/bin/python -m pip install --quiet "apache-flink==2.3.0" setuptools
 	@touch $@
 
+# A site of docs/, which needs no network when it is read; a link that leads nowhere fails it.
+site: .venv-docs/installed
+	@echo "== site"
+	@.venv-docs/bin/mkdocs build --quiet --strict
+	@echo "build/site/index.html is the beginning"
+
+.venv-docs/installed: pyproject.toml
+	@python3 -m venv .venv-docs
+	@.venv-docs/bin/pip install --quiet $$(python3 -c "import tomllib; \
+		print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
+	@touch $@
+
 # The bundle is committed: machines without Node serve the console too. A test compares the two.
 console: $(STAMP)
 	@echo "== console"
@@ -92,7 +105,7 @@ console: $(STAMP)
 	@echo "src/millpond/console/static is made anew; commit it"
 
 clean:
-	rm -rf $(VENV) .venv-flink build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-flink build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

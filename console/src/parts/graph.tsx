@@ -21,10 +21,11 @@ export function collapse(graph: PlanGraph, open: Set<string>, wanted: string): D
   }
   const stands = new Map<string, string>();
   const boxes = new Map<string, Box>();
+  const apart = (node: PlanNode) => open.has(node.group) || matches(node, wanted) || node.lit;
+  // Of a group, what neither is looked for nor lit is one box, if that saves any.
+  const hidden = new Map([...sizes].map(([group, members]) => [group, members.length > MOST_OPEN ? members.filter((one) => !apart(one)).length : 0]));
   for (const node of graph.nodes) {
-    const members = sizes.get(node.group)!;
-    const whole = members.length > MOST_OPEN && !open.has(node.group) && !matches(node, wanted) && !node.lit;
-    const id = whole ? `group:${node.group}` : node.id;
+    const id = hidden.get(node.group)! > 1 && !apart(node) ? `group:${node.group}` : node.id;
     stands.set(node.id, id);
     const box = boxes.get(id);
     if (box) box.members.push(node);

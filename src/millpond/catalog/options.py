@@ -392,7 +392,7 @@ _EVERY = (
         (Scope.SERVER,),
         POSITIVE,
         "how many seconds a connection is kept between two requests",
-        5.0,
+        75.0,  # longer than clients and proxies keep theirs: who closes first loses no request
         type=float,
     ),
     Option(

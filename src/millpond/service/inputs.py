@@ -60,11 +60,11 @@ class Inputs:
         #: Makes the control tables, as they are now, elements of `system$entities`.
         self.look_at_entities: Callable[[], None] = lambda: None
 
-    def wait(self, text: str | None = None) -> None:
+    def wait(self, text: str | None = None, text_epoch: int | None = None) -> None:
         """Wait for rows that statements pushed, and until bounded sources are read to their ends.
 
         With a query's text also for the derived streams it reads; and if it reads the control
-        tables, it finds them as they are now.
+        tables, it finds them as they are now. `text_epoch` is as of `Registrar.bind`.
 
         Raises:
             MillpondError: POND-405 when the rows have not become an epoch for a minute.
@@ -78,7 +78,8 @@ class Inputs:
         version = self._log.version
         # A derived stream has a name; without any there is nothing to be read for it.
         if text is not None and any(s.derived is not None for s in version.named_streams()):
-            read = [version.find(leaf.stream) for leaf in self._registrar.bind(text).streams]
+            bound = self._registrar.bind(text, text_epoch)
+            read = [version.find(leaf.stream) for leaf in bound.streams]
             derived = [s for s in read if isinstance(s, StreamDef) and s.derived is not None]
             self._advancer.catch_up(derived, STATED_SECONDS)
 

@@ -220,9 +220,12 @@ class Rights:
         self.check_text(found.text)
 
     def _check_seen(self, name: str, statement: Statement) -> None:
-        if isinstance(self._names.find(name), QueryDef):
+        found, summary = self._names.find(name), self._names.summary(name)
+        if isinstance(found, QueryDef):
             self._check_own(name, statement)
-        else:
+        elif found is None and summary is not None and self.caller.is_granted(summary.stream):
+            return
+        elif found is not None or not self.caller.is_admin:  # sinks are the admins'
             self.check_readable(name, statement.text, statement.name_span)
 
     def _check_names(self, every: Iterable[NamedObject], text: str) -> None:

@@ -141,7 +141,7 @@ class StreamAlterations:
 def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None:
     if stream.schema.find(column.name) is not None:
         raise _taken_error(statement)
-    if stream.source is not None:
+    if stream.source_name is not None:
         raise statement.error(
             "CQL-301",
             f'adding a column to stream "{stream.name}" is not available, since it has a source',

@@ -275,7 +275,7 @@ class Sinks:
             state = "delivers" if trouble is None else f"retries: {trouble}"
         return {
             "name": sink.name,
-            "of": _describe_selection(sink),
+            "of": describe_selection(sink),
             "to": _describe_receiver(sink),
             "state": state,
             "dead": sink.dead,
@@ -285,7 +285,8 @@ class Sinks:
         }
 
 
-def _describe_selection(sink: SinkDef) -> str:
+def describe_selection(sink: SinkDef) -> str:
+    """Say for people whose changes a sink delivers."""
     if sink.query is not None:
         return f"query {sink.query}"
     return f"queries of owner {sink.owner}" if sink.tag is None else f"queries tagged {sink.tag}"

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, given_options
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, fold_name, given_options
 from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.printer import print_constraint
 from millpond.cql.tree.statements import Describe
+from millpond.model.secret_options import find_literal_secret
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.service.components import Components
 from millpond.service.queries.prepared import check_answerable
 from millpond.service.results import StatementResult
+from millpond.service.sinks.sinks import describe_selection
 from millpond.service.statements.insert_and_heartbeat import find_table
 from millpond.service.statements.show import tabulate
+from millpond.state.version import Version
 
 
 def describe(components: Components, statement: Describe) -> StatementResult:
-    """Describe a stream, a relation or a query. Raises CQL-201, POND-402."""
-    found = components.log.version.find(statement.name)
+    """Describe an object; of summaries and sinks those whose name nothing else has.
+
+    Raises CQL-201, POND-402.
+    """
+    version = components.log.version
+    found = version.find(statement.name)
+    if found is None and (aside := _describe_aside(version, fold_name(statement.name))):
+        nothing = tabulate(["column", "type"], [])
+        return StatementResult("describe", statement.name, table=nothing, facts=dict(aside))
     if isinstance(found, QueryDef):
         registrar = components.registrar
         while (bound := registrar.bind_or_suspend(found)) is None:
@@ -39,9 +50,42 @@ def describe(components: Components, statement: Describe) -> StatementResult:
     return StatementResult("describe", statement.name, table=columns, facts=dict(facts))
 
 
+def _describe_aside(version: Version, name: str) -> list[tuple[str, str]]:
+    """Describe the summary or the sink of a name, which have names of their own."""
+    if (summary := version.summaries.get(name)) is not None:
+        return [
+            ("kind", "summary"),
+            ("of", f"{summary.attribute} of {summary.stream}"),
+            ("form", summary.kind),
+            ("granularity", _length(summary.granularity)),
+            ("collapse", f"rate {summary.rate}, depth {summary.depth}"),
+            ("memory", f"{summary.memory} bytes"),
+        ]
+    if (sink := version.sinks.get(name)) is not None:
+        return [
+            ("kind", "sink"),
+            ("to", sink.format),
+            ("of", describe_selection(sink)),
+            *([("key", ", ".join(sink.key))] if sink.key else []),
+            *_describe_options(sink.options),
+            ("delivered", f"{sink.position.changes} changes in {sink.position.deliveries}"),
+            *([("dead", sink.dead)] if sink.dead is not None else []),
+        ]
+    return []
+
+
+def _describe_options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The options of a source or a sink, without secrets that are written out."""
+    for name, value in options.items():
+        is_secret = find_literal_secret({name: str(value)}) is not None
+        yield name, "(a secret)" if is_secret else str(value)
+
+
 def _describe_query(components: Components, query: QueryDef) -> Iterator[tuple[str, str]]:
     yield "kind", "query"
     yield "query", query.text
+    if query.template is not None:
+        yield "parameters", ", ".join(f"{n} = {v}" for n, v in query.template.constants.items())
     for name, value in given_options(query.options).items():
         yield name, ", ".join(value) if isinstance(value, list | tuple) else str(value)
     if query.suspended is not None:
@@ -77,6 +121,7 @@ def _describe_stream(components: Components, stream: StreamDef) -> Iterator[tupl
         yield "retain", "everything" if stream.retain is None else _length(stream.retain)
     if stream.derived is None:
         yield "source", stream.source_name or "statements"
+        yield from _describe_options(stream.source.options if stream.source is not None else {})
         if stream.history is not None and stream.history.until is not None:
             yield "history until", format_instant(stream.history.until)
         yield "overload", stream.overload
@@ -99,6 +144,7 @@ def _describe_relation(components: Components, relation: RelationDef) -> Iterato
         yield "source", f"changes of {records.name}"
     else:
         yield "source", relation.source.format if relation.source is not None else "statements"
+        yield from _describe_options(relation.source.options if relation.source else {})
     yield from _describe_readers(components, relation)
 
 

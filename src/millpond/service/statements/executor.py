@@ -122,7 +122,7 @@ class Executor:
                 return report("create sink", sink.name, "created")
             case statements.Invoke():
                 definition = self._query(statement.name, statement)
-                self._components.inputs.wait(definition.text)
+                self._components.inputs.wait(definition.text, definition.text_epoch)
                 answer = self._components.invoke(
                     definition, statement.at, statement.budget, statement.after
                 )

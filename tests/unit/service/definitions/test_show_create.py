@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+from tests.unit.catalog.test_options import KEPT
 
+from millpond.catalog.option import Scope
+from millpond.catalog.options import list_options
 from millpond.cql import parse_script
 from millpond.cql.tree.statements import Created
 from millpond.errors import MillpondError
@@ -46,6 +49,12 @@ def show_create(pond: Pond, what: str) -> str:
     (result,) = pond.execute(f"SHOW CREATE {what}")
     assert result.text is not None
     return result.text
+
+
+def describe(pond: Pond, name: str) -> dict[str, Any]:
+    (result,) = pond.execute(f"DESCRIBE {name}")
+    assert result.facts is not None
+    return result.facts
 
 
 def test_what_it_gives_makes_the_same(full: Pond) -> None:
@@ -115,6 +124,44 @@ def test_what_was_altered_is_shown(full: Pond) -> None:
     full.execute("ALTER STREAM fed$changes SET (delay = '5 s')")
     assert "TIMESTAMP BY at DELAY INTERVAL 5 SECONDS USING" in show_create(full, "relation fed")
     assert "active = FALSE" in show_create(full, "query q")
+
+
+def literal(value: Any) -> str:
+    """Write a value of an option in CQL: of several values a text with commas."""
+    if isinstance(value, bool | int | float):
+        return str(value)
+    text = ", ".join(value) if isinstance(value, list | tuple) else str(value)
+    return "'" + text.replace("'", "''") + "'"
+
+
+def test_every_option_is_shown_and_described(full: Pond) -> None:
+    """Those of queries and of declared streams; what is altered last counts."""
+    altered = {
+        "overload": "shed random",
+        "delay": "1 minute",
+        "idle_after": "30 s",
+        "ahead": "unbounded",
+        "retain": "7 rows",
+    }
+    assert altered.keys() == {*list_options(Scope.INPUT), *list_options(Scope.CLAUSE)}
+    full.execute("CREATE STREAM bare (ts TIMESTAMP) TIMESTAMP BY ts")
+    for name, value in altered.items():
+        before = show_create(full, "stream bare"), describe(full, "bare")
+        full.execute(f"ALTER STREAM bare SET ({name} = {literal(value)})")
+        assert show_create(full, "stream bare") != before[0], name
+        assert describe(full, "bare") != before[1], name
+    for name in list_options(Scope.QUERY):
+        given = KEPT[name][0][0]
+        full.execute(f"CREATE QUERY one WITH ({name} = {literal(given)}) AS SELECT v FROM s")
+        assert f"WITH ({name} = " in show_create(full, "query one"), name
+        assert name in describe(full, "one"), name
+        full.execute("DROP QUERY one")
+
+
+@pytest.mark.parametrize("what", CREATED)
+def test_every_kind_of_object_is_described(full: Pond, what: str) -> None:
+    kind, name = what.split()
+    assert kind in describe(full, name)["kind"]
 
 
 @pytest.mark.parametrize(
