@@ -29,7 +29,7 @@ from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
-from millpond.demo.through_kafka import ALERTS, KafkaTopics
+from millpond.demo.through_kafka import ALERTS, KafkaTopics, redirect
 from millpond.demo.travellers import NAMED, SCHEMA, Traveller, travellers
 from millpond.demo.unusual import SUMMARY, show_unusual
 from millpond.model.time import from_datetime
@@ -222,7 +222,9 @@ class _Demo:
         )
         began = time.monotonic()
         schema = SCHEMA.format(directory=feed.directory)
-        self.pond.execute(self._topics.redirect(schema) if self._topics else schema)
+        if self._topics:
+            schema = redirect(schema, self._topics.bootstrap)
+        self.pond.execute(schema)
         self.pond.execute(SUMMARY)
         if self._topics:
             self._topics.deliver_alerts(self.pond)

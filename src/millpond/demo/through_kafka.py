@@ -32,6 +32,17 @@ _ORIGINS = ("EWR", "JFK", "LGA")
 _WAIT_SECONDS = 120.0
 
 
+def redirect(schema: str, bootstrap: str) -> str:
+    """The statements of the demo, with streams that read topics."""
+    for name in _TOPICS:
+        before, create, rest = schema.partition(f"CREATE STREAM {name} ")
+        clauses, end, after = rest.partition(";")
+        kept = clauses.partition(" USING ")[0]
+        options = f"bootstrap '{bootstrap}', topic '{name}', format 'json'"
+        schema = f"{before}{create}{kept} USING kafka OPTIONS ({options}){end}{after}"
+    return schema
+
+
 class KafkaTopics:
     """A broker of the demo's own, with its topics."""
 
@@ -54,17 +65,6 @@ class KafkaTopics:
         for made in admin.create_topics(topics).values():
             made.result(60)
         self._producer = kafka.Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
-
-    def redirect(self, schema: str) -> str:
-        """The statements of the demo, with streams that read topics."""
-        for name in _TOPICS:
-            before, using, _ = schema.partition(f"CREATE STREAM {name} ")
-            clause, end, after = schema[len(before) :].partition(";")
-            kept = clause.partition(" USING ")[0]
-            options = f"bootstrap '{self.bootstrap}', topic '{name}', format 'json'"
-            schema = f"{before}{kept} USING kafka OPTIONS ({options}){end}{after}"
-            assert using
-        return schema
 
     def send(self, file: DayFile) -> None:
         """Write a day's rows to its stream's topic."""
