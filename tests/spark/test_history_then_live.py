@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from millpond.runtime.spark import supervisor
 
 pytestmark = pytest.mark.spark
 
+ROUNDS = int(os.environ.get("MILLPOND_KILLS", "30"))
 BEGIN = datetime(2026, 3, 1)
 CREATE = (
     "CREATE STREAM s (at TIMESTAMP, v INT, day INT) TIMESTAMP BY at IDLE AFTER INTERVAL 9 DAYS "
@@ -121,7 +123,7 @@ with millpond.open(sys.argv[1], master="local[1]") as pond:
 
 
 @pytest.mark.slow
-def test_killed_thirty_times_at_any_moment(open_store, broker, tmp_path):
+def test_killed_at_any_moment(open_store, broker, tmp_path):
     """Millpond is killed in the middle of the history, around the turn and behind it."""
     topic, folder, store = Topic(broker), tmp_path / "files", tmp_path / "store"
     write_history(folder, 20_000)
@@ -136,7 +138,7 @@ def test_killed_thirty_times_at_any_moment(open_store, broker, tmp_path):
         topic.send(*[row(v) for v in range(sent, sent + 300)], partition=sent // 300 % 2)
         sent += 300
 
-    for number in range(30):
+    for number in range(ROUNDS):
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         ) as life:
