@@ -1,6 +1,8 @@
 // How values are written for people.
 export const count = (n: number) => Number(n).toLocaleString("en");
 
+export const many = (n: number, one: string, more: string) => `${count(n)} ${n === 1 ? one : more}`;
+
 export function moment(text: string | null | undefined): string {
   return text ? text.replace("T", " ").replace(/\.0+$/, "") : "none";
 }

@@ -98,4 +98,6 @@ addEventListener("keydown", (event) => {
 });
 
 void watch();
-render(<App />, document.getElementById("app")!);
+const app = document.getElementById("app")!;
+app.replaceChildren();
+render(<App />, app);

@@ -17,7 +17,7 @@ import pytest
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
 
-from millpond.model.approximation import APPROXIMATE
+from millpond.model.approximation import APPROXIMATE, TOP_K
 from millpond.model.functions import ALLOWED, FUNCTIONS, Kind
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -162,13 +162,15 @@ ONCE = "SELECT DISTINCT {call} AS x FROM " + _S
 APPROXIMATIONS = {
     "approx_count_distinct": "approx_count_distinct(v)",
     "approx_quantile": "approx_quantile(v, 0.5)",
+    "approx_count": "approx_count(v, 2)",
+    "approx_top_k": "approx_top_k(v, 2)",
 }
 GROUPED = AGGREGATES | APPROXIMATIONS
 PLAIN = {n: call for n, call in AGGREGATES.items() if not any(word in call for word in _NOT_OVER)}
 
 
 def test_every_approximation_has_an_example() -> None:
-    assert tuple(APPROXIMATIONS) == APPROXIMATE
+    assert tuple(APPROXIMATIONS) == (*APPROXIMATE, TOP_K)
 
 
 def test_every_function_has_an_example() -> None:

@@ -17,8 +17,10 @@ from millpond.cql.print.approximations import write_kept_value
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.approximation import (
     APPROXIMATE,
+    BUCKETS,
     CONFIDENCE,
     COUNT_DISTINCT,
+    COUNT_OF,
     ERROR,
     LEAST_HASHES,
     QUANTILE,
@@ -26,6 +28,7 @@ from millpond.model.approximation import (
 from millpond.synopses.sketches import SKETCHES, Sketch
 from millpond.synopses.sketches.least_hashes import LeastHashes
 from millpond.synopses.sketches.log_histogram import LogHistogram
+from millpond.synopses.sketches.signed_counts import SignedCounts
 
 _DOUBLES = st.floats(allow_subnormal=True) | st.integers(-(10**6), 10**6).map(float)
 
@@ -112,3 +115,40 @@ def test_many_distinct_values_are_within_the_error_as_often_as_said() -> None:
     expected = cases * (1 - CONFIDENCE)
     assert wrong <= expected + 4 * np.sqrt(expected * CONFIDENCE)
     assert wrong > 0  # else the sketch is larger than its promise needs
+
+
+@given(st.lists(st.integers(0, 30), max_size=80), st.integers(0, 40))
+def test_few_values_are_counted_exactly(values: list[int], wanted: int) -> None:
+    """No two of these values have one counter."""
+    sketch = sketch_of(COUNT_OF, pa.array(values, pa.int64()))
+    assert isinstance(sketch, SignedCounts)
+    assert sketch.estimate(hash_of(wanted)) == values.count(wanted)
+
+
+def hash_of(value: int) -> int:
+    table = pa.table({"v": pa.array([value], pa.int64())})
+    (found,) = ScalarEvaluator.of_this_thread().values(table, "hash(v)").to_pylist()
+    return int(found)
+
+
+def test_counts_of_values_are_within_the_error_as_often_as_said() -> None:
+    """Of thousands of values of skewed bags; the error is of the root of the squared counts."""
+    rng = np.random.default_rng(20030107)
+    asked = wrong = 0
+    for _ in range(6):
+        counts = (200_000 / np.arange(1, 150_001) ** rng.uniform(0.1, 0.9)).astype(np.int64) + 1
+        start = int(rng.integers(-(2**40), 2**40))
+        values = pa.array(np.arange(start, start + len(counts)))
+        table = pa.table({"v": values})
+        hashes = ScalarEvaluator.of_this_thread().values(table, "hash(v)").to_numpy()
+        # One value a time would be as many additions: a bag is its distinct values, counted.
+        signs = np.where(hashes >= np.uint64(2**63), 1, -1)
+        buckets = (hashes % np.uint64(BUCKETS)).astype(np.int64)
+        sketch = SignedCounts._add_up(buckets, signs * counts)
+        root = float(np.sqrt((counts.astype(np.float64) ** 2).sum()))
+        for place in rng.integers(0, len(counts), 500).tolist():
+            asked += 1
+            found = sketch.estimate(int(hashes[place]))
+            wrong += abs(found - int(counts[place])) > ERROR * root
+    expected = asked * (1 - CONFIDENCE)
+    assert wrong <= expected + 4 * np.sqrt(expected)

@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type ErrorFields, type ListedQuery, type QueryCost, call } from "../api";
-import { bytes, count, moment, spell } from "../format";
+import { bytes, count, many, moment, spell } from "../format";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
 import { change, link, route } from "../route";
@@ -123,13 +123,13 @@ export function Queries() {
   }, [there]);
   const act = (what: string, work: (names: string) => Promise<{ queries: number }>) => attempt(async () => {
     const { queries } = await work([...chosen.value].join(","));
-    setSaid(`${count(queries)} ${queries === 1 ? "query" : "queries"} ${what}`);
+    setSaid(`${many(queries, "query", "queries")} ${what}`);
     chosen.value = new Set();
     await find(filter);
   });
   const alter = (options: Record<string, unknown>, what: string) =>
     act(what, (queries) => call("patch", "/v1/queries", { query: { queries }, body: options as never }));
-  const many = chosen.value.size;
+  const picked = chosen.value.size;
   return (
     <main>
       <section class="panel tall" aria-labelledby="queries-title">
@@ -150,24 +150,24 @@ export function Queries() {
         </div>
         {canWrite.value && (
           <div class="tools bulk">
-            <span class="soft">{many ? `${count(many)} chosen` : "Choose queries to change them together"}</span>
-            <button type="button" disabled={!many} onClick={() => alter({ active: true }, "activated")}>Activate</button>
-            <button type="button" disabled={!many} onClick={() => alter({ active: false }, "deactivated")}>Deactivate</button>
-            <button type="button" disabled={!many} onClick={() => {
+            <span class="soft">{picked ? `${count(picked)} chosen` : "Choose queries to change them together"}</span>
+            <button type="button" disabled={!picked} onClick={() => alter({ active: true }, "activated")}>Activate</button>
+            <button type="button" disabled={!picked} onClick={() => alter({ active: false }, "deactivated")}>Deactivate</button>
+            <button type="button" disabled={!picked} onClick={() => {
               const weight = prompt("How much more than others are they worth? 1 is usual:", "1");
               if (weight !== null) void alter({ weight: Number(weight) }, "weighed");
             }}>Weigh</button>
-            <button type="button" disabled={!many} onClick={() => {
+            <button type="button" disabled={!picked} onClick={() => {
               const given = prompt("Which option, and its value? For example: max_rows = 1000", "");
               const [, name, value] = /^\s*(\w+)\s*=\s*(.+?)\s*$/.exec(given ?? "") ?? [];
               if (name && value) void alter({ [name]: read(value) }, "altered");
             }}>Alter</button>
-            <button type="button" disabled={!many} onClick={() => {
+            <button type="button" disabled={!picked} onClick={() => {
               const tags = prompt("Their tags, with commas between them:", "");
               if (tags !== null) void alter({ tags }, "tagged");
             }}>Tag</button>
-            <button type="button" class="danger" disabled={!many} onClick={() => {
-              if (confirm(`Drop ${count(many)} ${many === 1 ? "query" : "queries"} for good?`)) {
+            <button type="button" class="danger" disabled={!picked} onClick={() => {
+              if (confirm(`Drop ${many(picked, "query", "queries")} for good?`)) {
                 void act("dropped", (queries) => call("delete", "/v1/queries", { query: { queries } }));
               }
             }}>Drop</button>
@@ -187,7 +187,7 @@ export function Queries() {
             rowClass={(i) => (loaded.value[i] && chosen.value.has(loaded.value[i].id) ? "chosen" : "")}
             head={<>
               <th class="box">{canWrite.value && <input type="checkbox" aria-label="Choose all that are shown"
-                checked={many > 0 && many === loaded.value.length}
+                checked={picked > 0 && picked === loaded.value.length}
                 onChange={(event) => { chosen.value = new Set(event.currentTarget.checked ? loaded.value.map((q) => q.id) : []); }} />}</th>
               <th scope="col">name</th><th scope="col">state</th><th scope="col">owner</th><th scope="col">tags</th>
               <th scope="col" title="When rows of the answer leave: never, in the order they came, when they expire, or at any time.">pattern</th>

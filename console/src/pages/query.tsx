@@ -122,15 +122,18 @@ function follow(
     if (!waiting) waiting = window.setTimeout(() => { waiting = 0; onChange(); }, REST_MS);
   };
   const begin = async () => {
-    while (!ended) {
+    while (!ended && !document.hidden) {
       try {
         const ticket = await call("post", "/v1/tickets", { body: { queries: [name], containing: "" } });
-        if (ended) return;
+        if (ended || document.hidden || source) return;
         source = new EventSource(ticket.path);
         source.onopen = () => { onState(true); onError(null); changed(); };
         source.onerror = () => {
           onState(false);
-          if (source?.readyState === EventSource.CLOSED) void pause(1000).then(begin);
+          if (source?.readyState === EventSource.CLOSED) {
+            source = null;
+            void pause(1000).then(begin);
+          }
         };
         for (const kind of ["change", "answer", "mark", "stopped", "ended", "altered"]) {
           source.addEventListener(kind, (message) => {
@@ -147,8 +150,18 @@ function follow(
       }
     }
   };
-  void begin();
-  return () => { ended = true; source?.close(); clearTimeout(waiting); };
+  // Nobody looks: the server is asked for nothing, and what was missed is asked for afterwards.
+  const look = () => {
+    if (!document.hidden && !source) void begin();
+    else if (document.hidden && source) {
+      source.close();
+      source = null;
+      onState(false);
+    }
+  };
+  document.addEventListener("visibilitychange", look);
+  if (!document.hidden) void begin();
+  return () => { ended = true; source?.close(); clearTimeout(waiting); document.removeEventListener("visibilitychange", look); };
 }
 
 /** The instants that are kept: one is chosen, or time is played forward from it. */

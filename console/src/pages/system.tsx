@@ -1,7 +1,7 @@
 // System: what is wrong, on top; how much comes, how late, what is refused; and the entities.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Answer, type Entity, type ErrorFields, type History, type QueryCosts, call } from "../api";
-import { bytes, cell, count, duration, moment, perSecond, seconds, share, spell } from "../format";
+import { bytes, cell, count, duration, many, moment, perSecond, seconds, share, spell } from "../format";
 import { AnswerBox } from "../parts/answer";
 import { draw } from "../parts/chart";
 import { SettingButtons } from "../parts/entity";
@@ -233,7 +233,7 @@ function Shares() {
         <select aria-label="What is most first" value={sort} onChange={(event) => change({ most: event.currentTarget.value })}>
           {Object.entries(ORDERS).map(([id, said]) => <option value={id}>{said}</option>)}
         </select>
-        <span class="soft">{found && `${count(found.total)} queries, ${count(found.followed)} of them followed; with the share of each in all of them`}</span>
+        <span class="soft">{found && `${many(found.total, "query", "queries")}, ${count(found.followed)} of them followed; with the share of each in all of them`}</span>
       </div>
       {error && <ProblemBox error={error} />}
       {found && found.queries.length > 0 && (
@@ -317,7 +317,7 @@ function Entities() {
       {error && <ProblemBox error={error} />}
       <VirtualTable total={found.length} height={34} label="Rows of control tables" columns={8}
         head={<><th scope="col">entity</th><th scope="col">kind</th><th scope="col">of</th><th scope="col" class="number">processor</th>
-          <th scope="col" class="number">memory</th><th scope="col" class="number">disk</th><th scope="col">figures</th><th scope="col">settings</th></>}
+          <th scope="col" class="number">memory</th><th scope="col" class="number">disk</th><th scope="col">settings</th><th scope="col">figures</th></>}
         row={(i) => {
           const one = found[i]!;
           const figures = Object.entries(one.figures).map(([key, value]) => `${key} ${cell(value)}`).join(" · ");
@@ -328,8 +328,8 @@ function Entities() {
                 const part = taken.get(one.id)![what];
                 return <td class="number">{part ? <>{what === "processor" ? spell(part) : bytes(part)} <small class="soft">{share(part, sums[what])}</small></> : "–"}</td>;
               })}
-              <td title={figures}>{figures}</td>
               <td><SettingButtons entity={one} done={() => void look()} failed={setError} /></td>
+              <td title={figures}>{figures}</td>
             </>
           );
         }} />

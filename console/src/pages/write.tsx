@@ -152,8 +152,9 @@ function Example() {
 }
 
 function Start({ put }: { put: (text: string) => void }) {
-  if (streams.value.length) {
-    const name = streams.value[0]!.name;
+  if (!status.value) return null; // whether the pond is empty is not known yet
+  if (status.value.streams.length) {
+    const name = status.value.streams[0]!.name;
     return (
       <p class="nothing">What is asked is answered here. For example:{" "}
         <button type="button" class="code" onClick={() => put(`SELECT * FROM ${name} [ROWS 100]`)}>SELECT * FROM {name} [ROWS 100]</button></p>

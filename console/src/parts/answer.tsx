@@ -1,7 +1,7 @@
 // An answer: as table or chart, with what it promises, and ways to take it along.
 import { useState } from "preact/hooks";
 import { type Answer, type Rows, send } from "../api";
-import { cell, count, moment } from "../format";
+import { cell, many, moment } from "../format";
 import { Chart, type Form, choosePicture } from "./chart";
 import { fieldsOf, ProblemBox } from "./problem";
 import { RowsTable } from "./rows";
@@ -82,7 +82,7 @@ export function AnswerBox({ rows, facts, name, view, form, onView, taken }: Show
 /** What an answer is of, and what is missing in it. */
 export function Foot({ rows, facts }: { rows: Rows; facts?: Partial<Answer> }) {
   const total = rows.rows.length;
-  const parts = [`${count(total)} ${total === 1 ? "row" : "rows"}`];
+  const parts = [many(total, "row", "rows")];
   if (facts?.as_of) parts.push(`as of ${moment(facts.as_of)}`, facts.final ? "final" : "not final yet");
   const lost = (facts?.loss ?? []).map((loss) => loss.text);
   if (facts?.part && !facts.part.whole) lost.push(`about ${(100 * facts.part.share).toPrecision(3)} % of it`);

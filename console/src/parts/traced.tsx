@@ -1,7 +1,7 @@
 // The tuples of a stream's newest batch: the queries each of them went to, and its path through the plan.
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { type ErrorFields, type Trace, call } from "../api";
-import { cell, count } from "../format";
+import { cell, count, many } from "../format";
 import { change, link } from "../route";
 import { fieldsOf, ProblemBox } from "./problem";
 
@@ -45,7 +45,7 @@ export function Traced({ trace, error, tuple, look }: Found) {
         <button type="button" onClick={look}>Trace the newest batch</button>
         {tuple !== null && <button type="button" onClick={() => change({ tuple: "" })}>Light all paths</button>}
         <button type="button" onClick={() => change({ trace: "", tuple: "" })}>Close</button>
-        <span class="soft">{trace && `epoch ${count(trace.epoch ?? 0)}: ${count(trace.rows)} tuples, the last ${trace.tuples.length} of them; ${count(trace.predicates)} predicates`}</span>
+        <span class="soft">{trace && `epoch ${count(trace.epoch ?? 0)}: ${many(trace.rows, "tuple", "tuples")}, the last ${trace.tuples.length} of them; ${many(trace.predicates, "predicate", "predicates")}`}</span>
       </div>
       {error && <ProblemBox error={error} />}
       {trace?.tuples.length === 0 && <p class="nothing">Nothing has come, or it is no longer kept.</p>}

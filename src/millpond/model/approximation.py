@@ -22,4 +22,14 @@ SPLIT = 2**47 + 1
 #: From here on doubles are not rounded, because x·SPLIT could overflow.
 UNROUNDED = 1e290
 
-COUNT_DISTINCT, QUANTILE = APPROXIMATE = ("approx_count_distinct", "approx_quantile")
+#: How many counters a count of a value is estimated from. By Chebyshev's inequality the estimate is
+#: within `ERROR` of the root of the sum of the squared counts with a probability of 96 %.
+BUCKETS = 2**16
+
+COUNT_DISTINCT, QUANTILE, COUNT_OF = APPROXIMATE = (
+    "approx_count_distinct",
+    "approx_quantile",
+    "approx_count",
+)
+#: It is computed exactly, from all of a group's values, so no sketch serves it.
+TOP_K = "approx_top_k"

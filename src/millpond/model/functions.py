@@ -219,6 +219,7 @@ _SYNONYMS = {
 }
 #: Aggregates whose value over no rows is not NULL.
 _OF_NOTHING = {
+    "approx_count": "0",
     "approx_count_distinct": "0",
     "count": "0",
     "count_star": "0",
@@ -229,8 +230,8 @@ _OF_NOTHING = {
 _REFUSED_AGGREGATES = {
     # Calls of their right form are replaced before functions are checked
     # (`millpond.cql.print.approximations`).
-    Refusal.FORM: "approx_count_distinct approx_quantile",
-    Refusal.ORDER: "approx_top_k reservoir_quantile",
+    Refusal.FORM: "approx_count approx_count_distinct approx_quantile approx_top_k",
+    Refusal.ORDER: "reservoir_quantile",
     Refusal.INSIDE: "variant_group_object combine_aggr",
 }
 #: Other functions that are refused.

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.cql.print import approximations
 from millpond.cql.tree.function_calls import name_call
-from millpond.model.approximation import APPROXIMATE, COUNT_DISTINCT, QUANTILE
+from millpond.model.approximation import APPROXIMATE, COUNT_OF, QUANTILE, TOP_K
 from millpond.model.windows import Rows
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.pushdown import is_pushed_whole
@@ -36,11 +36,13 @@ class ColumnAggregate:
         function: One of `FUNCTIONS` or `APPROXIMATE`.
         column: The argument, as the stream declares it; None for `COUNT(*)`.
         share: Which quantile, of `approx_quantile`.
+        value: Which value is counted, of `approx_count`.
     """
 
     function: str
     column: str | None
     share: float | None = None
+    value: int | str | None = None
 
     @property
     def sketch(self) -> str | None:
@@ -213,14 +215,26 @@ def _read_approximation(node: exp.Expr, scope: SelectScope, leaf: Leaf) -> Colum
         return None
     if function == QUANTILE and (share is None or not 0 <= share <= 1):
         return None
-    return ColumnAggregate(function, field.name, share)
+    value = node.meta.get(approximations.VALUE)
+    if function == COUNT_OF and not _is_of_type(value, field.type):
+        return None
+    return ColumnAggregate(function, field.name, share, value)
+
+
+def _is_of_type(value: int | str | None, type_: pa.DataType) -> bool:
+    """Whether DuckDB compares a constant with a column in the column's type."""
+    if isinstance(value, str):
+        return bool(pa.types.is_string(type_))
+    return value is not None and pa.types.is_integer(type_) and -(2**31) <= value < 2**31
 
 
 def _has_sketch(function: str, type_: pa.DataType) -> bool:
     """Whether DuckDB reads a column of this type from a segment as it does from a window."""
+    if function == TOP_K:
+        return False
     if kind_of(type_) is not ColumnKind.COUNTED:
         return True
-    return function == COUNT_DISTINCT and (pa.types.is_string(type_) or pa.types.is_boolean(type_))
+    return function != QUANTILE and (pa.types.is_string(type_) or pa.types.is_boolean(type_))
 
 
 def _has_totals(function: str, type_: pa.DataType) -> bool:

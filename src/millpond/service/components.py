@@ -239,6 +239,7 @@ class Components:
             followers,
             self.invoker.summaries,
             self.invoker.totals,
+            self.actions,
             settings=settings.get("joins"),
             defers=lambda: self.pressure.deferred_weight > 0,
         )
@@ -276,7 +277,7 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
-        self.derivations.decide = Decisions(
+        self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
         self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
@@ -385,6 +386,8 @@ class Components:
         self.log.commit(change)
         if "state_limit" in checked:
             self.advancer.retry_suspended()
+        if "query_memory" in checked:
+            self.maintenance.wake()
 
     def alter_stream(
         self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None

@@ -28,6 +28,7 @@ def _rows() -> pa.Table:
             "ts": pa.array(np.sort(rng.integers(0, 10_000 * _SECOND, _SIZE)), pa.timestamp("us")),
             "name": pa.array([f"n{i}" for i in rng.integers(0, 30_000, _SIZE)]),
             "v": pa.array(rng.integers(-(2**40), 2**40, _SIZE), mask=rng.random(_SIZE) < 0.1),
+            "k": pa.array(rng.integers(-5, 100, _SIZE), pa.int32()),
             "d": pa.array(rng.integers(-(10**6), 10**6, _SIZE) / 100).cast(pa.decimal128(9, 2)),
             "x": pa.array(rng.normal(0, 1, _SIZE) * 10.0 ** rng.integers(-300, 300, _SIZE)),
         }
@@ -38,8 +39,8 @@ def _rows() -> pa.Table:
 def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
     pond = open_local(tmp_path_factory.mktemp("approximate") / "store")
     pond.execute(
-        "CREATE STREAM s (ts TIMESTAMP, name STRING, v BIGINT, d DECIMAL(9, 2), x DOUBLE)"
-        " TIMESTAMP BY ts"
+        "CREATE STREAM s (ts TIMESTAMP, name STRING, v BIGINT, k INTEGER, d DECIMAL(9, 2),"
+        " x DOUBLE) TIMESTAMP BY ts"
     )
     rows = _rows()
     for start in range(0, _SIZE, 20_000):
@@ -51,7 +52,8 @@ def pond(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pond]:
 _CALLS = (
     "approx_quantile(v, 0.5), approx_quantile(d, 0.99), approx_quantile(x, 0.01), count(*),"
     " approx_count_distinct(name), approx_count_distinct(v), approx_count_distinct(d),"
-    " approx_count_distinct(ts), approx_count_distinct(x), sum(v), max(x)"
+    " approx_count_distinct(ts), approx_count_distinct(x), approx_count(name, 'n7'),"
+    " approx_count(v, -5), approx_count(k, 3), approx_count(k, -3), sum(v), max(x)"
 )
 
 
@@ -86,6 +88,18 @@ def test_an_answer_says_how_far_it_may_be_off(pond: Pond) -> None:
     )
     assert names / 1.02 <= exactly <= names / 0.98
     assert exactly > 10_000
+
+
+def test_a_value_is_counted_from_the_segments(pond: Pond) -> None:
+    text = "SELECT approx_count(k, 3) AS n, approx_count(k, -3) AS m FROM s"
+    calls = pond._components.registrar.bind(text).aggregates
+    assert calls is not None
+    assert [call.value for call in calls] == [3, -3]
+    exact = pond.ask("SELECT count(*) FILTER (WHERE k = 3), count(*) FILTER (WHERE k = -3) FROM s")
+    assert pond.ask(text).rows() == exact.rows()
+    # Elsewhere it is computed from rows: of constants that are of another type than the column.
+    for other in ("approx_count(x, 1.5)", "approx_count(k, 3000000000)", "approx_count(d, 1)"):
+        assert pond._components.registrar.bind(f"SELECT {other} AS n FROM s").aggregates is None
 
 
 def test_sketches_are_kept_in_files_and_dropped_with_their_query(

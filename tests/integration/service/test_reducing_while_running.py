@@ -206,7 +206,7 @@ def check(
             answer = pond.query(name).invoke(at=at)
             assert add_up(made, at) == Counter(answer.rows()), (at, name)
 
-        components_of(pond).derivations.decide = Recorded(decisions)
+        components_of(pond).derivations.switches.decide = Recorded(decisions)
         pond.register(case.whole, "q", **register)
         assert changes_of(pond) == made
     return decisions

@@ -18,6 +18,7 @@ SYNTAX = {
     *("grouping", "grouping_id", "row", "unnest"),
     *("percentile_cont", "percentile_disc"),
     *("current_time", "current_timestamp", "localtime", "localtimestamp"),
+    "approx_count",  # Millpond's own
 }
 
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from millpond.cql.print.approximations import write_kept_value
+from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.planner.aggregates import COUNT, MAX, MIN, SUM, ColumnAggregate
 from millpond.synopses.order_keys import make_order_keys, to_decimals
 from millpond.synopses.running_totals import round_to_doubles
 from millpond.synopses.sketches import Sketch
 from millpond.synopses.sketches.least_hashes import LeastHashes
+from millpond.synopses.sketches.signed_counts import SignedCounts
 from millpond.synopses.totals import Total, round_sum
 
 _WORD = 1 << 64
@@ -40,10 +43,15 @@ def finish(call: ColumnAggregate, total: Total, type_: pa.DataType | None) -> pa
     return pa.array([_average(total, type_)], pa.float64())
 
 
-def finish_sketch(call: ColumnAggregate, sketch: Sketch) -> pa.Array:
+def finish_sketch(call: ColumnAggregate, sketch: Sketch, type_: pa.DataType) -> pa.Array:
     """Return the value of an `approx_…` function, as an array of one."""
     if isinstance(sketch, LeastHashes):
         return pa.array([sketch.estimate()], pa.int64())
+    if isinstance(sketch, SignedCounts):
+        table = pa.table({"v": pa.array([call.value], type_)})
+        sql = write_kept_value(call.function, "v")
+        (hash_,) = ScalarEvaluator.of_this_thread().values(table, sql).to_pylist()
+        return pa.array([sketch.estimate(hash_)], pa.int64())
     assert call.share is not None
     return pa.array([sketch.estimate(call.share)], pa.float64())
 

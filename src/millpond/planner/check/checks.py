@@ -12,7 +12,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.cql.tree.function_calls import name_call
 from millpond.errors import MillpondError
-from millpond.model.approximation import QUANTILE
+from millpond.model.approximation import COUNT_DISTINCT, COUNT_OF, QUANTILE, TOP_K
 from millpond.model.functions import ALLOWED, Refusal
 from millpond.planner.check.duckdb_messages import translate_message
 from millpond.planner.check.localize_error import Prober, list_clause_expressions, localize_error
@@ -24,6 +24,9 @@ from millpond.planner.resolve.names import Names, did_you_mean
 from millpond.planner.resolve.placement import is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.scope import Leaf, SelectScope
+
+#: The arguments of the `approx_…` functions, as their hints write them.
+_FORMS = {COUNT_DISTINCT: "x", QUANTILE: "x, 0.5", COUNT_OF: "x, 'a'", TOP_K: "x, 10"}
 
 
 def check_functions(
@@ -77,7 +80,7 @@ def forbidden_call_error(
     if call.refusal is Refusal.STATISTICS:
         hint = f"Give the least and the greatest value there may be: {call.name}(value, 0, 63)."
     if call.refusal is Refusal.FORM:
-        hint = f"Write {call.name}(x" + (", 0.5)." if call.name == QUANTILE else ").")
+        hint = f"Write {call.name}({_FORMS[call.name]})."
     return MillpondError(
         "CQL-213",
         f'function "{call.name}" cannot be used in a query',

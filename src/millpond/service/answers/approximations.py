@@ -7,20 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.model.approximation import CONFIDENCE, COUNT_DISTINCT, ERROR, LEAST_HASHES
+from millpond.model.approximation import CONFIDENCE, COUNT_DISTINCT, ERROR, LEAST_HASHES, QUANTILE
 from millpond.model.loss import Bounds
 from millpond.planner.bind.bound_query import BoundQuery
+
+#: Their error is relative to the value. That of `approx_count` is relative to all counts.
+_BOUNDED = (COUNT_DISTINCT, QUANTILE)
 
 
 def bound_approximations(bound: BoundQuery, table: pa.Table) -> Bounds | None:
     """Bound the columns that are values of `approx_…` functions; None if there are none."""
-    if not bound.approximations:
+    bounded = [(place, name) for place, name in bound.approximations if name in _BOUNDED]
+    if not bounded:
         return None
     columns = {
         bound.output.names[place]: [
             _bound(function, value) for value in table.column(place).to_pylist()
         ]
-        for place, function in bound.approximations
+        for place, function in bounded
     }
     return Bounds(CONFIDENCE, columns)
 

@@ -1,9 +1,10 @@
 """Which current answers are kept, and what is known of each (PSoup-C: `eager`, `auto`).
 
-Queries over the same streams and relations are a group: one dataflow keeps their answers
-(`answer_flow.py`), so that equal parts of them are one operator. The refresher's thread takes in
-each epoch. A reader is handed the kept rows if they are those of the version and the instant it
-reads; if they are not, the answer is computed as that of any other query.
+Selections of one shape are kept together (`kept_selections.py`). Of other queries, those over the
+same streams and relations are a group: one dataflow keeps their
+answers (`answer_flow.py`), so that equal parts of them are one operator. The refresher's thread
+takes in each epoch. A reader is handed the kept rows if they are those of the version and the
+instant it reads; if they are not, the answer is computed as that of any other query.
 
 INV-KEPT-1: an answer is served only if it has all elements and updates that the reader's version
 has, and no others, and is as of the reader's instant, or as of another between which and that one
@@ -15,25 +16,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from sqlglot import exp
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.engine.dataflow.failures import to_millpond_error
+from millpond.engine.predicates.factors import Factors
 from millpond.errors import MillpondError
 from millpond.model.duckdb_words import quote_name
-from millpond.model.time import format_instant
-from millpond.model.windows import Rows, Unbounded
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan
+from millpond.planner.dataflow.shared_log import QueryShape
 from millpond.service.answers.answer_flow import (
     AnswerFlow,
     MustBeginAgain,
     needs_order,
 )
+from millpond.service.answers.kept_groups import (
+    LONGEST_WAIT,
+    AnswerGroup,
+    KeptAnswer,
+    SelectionGroup,
+)
+from millpond.service.answers.kept_selections import KeptSelections, find_kept_shape
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.ingest.relations import Relations
 from millpond.service.queries.prepared import PreparedQuery
@@ -41,12 +48,8 @@ from millpond.state.version import Version
 
 #: Larger answers are not kept, nor groups whose answers and state are larger.
 _MOST_BYTES, _MOST_STATE = 64 << 20, 512 << 20
-#: A reader advances a group in time only if it has at most so many queries.
-_FEW = 16
 #: Seconds a reader waits for the thread that advances its group; then it computes the answer.
 _PATIENCE = 0.1
-#: After failures in a row, a group or query is tried again when so many epochs have passed at most.
-_LONGEST_WAIT = 64
 #: After so many beginnings a group rests; each step that needs none makes up for a part of one.
 _OFTEN, _FORGIVEN = 2, 0.25
 
@@ -54,92 +57,6 @@ _OFTEN, _FORGIVEN = 2, 0.25
 GroupKey = tuple[frozenset[int], frozenset[int], bool]
 #: Plans the changes of a query, whose elements come in order or not.
 MakePlan = Callable[[Version, PreparedQuery, bool], Plan]
-
-
-@dataclass(eq=False)
-class KeptAnswer:
-    """A query's kept answer, and how often it was of use.
-
-    Attributes:
-        definition: The query as it was planned.
-        query: The same, prepared.
-        plan: How the answer is kept; None if it is not.
-        order: How its rows are sorted: SQL over its columns.
-        group: The group that keeps it.
-        reason: Why it is not kept; empty if it is.
-        served: How often it was handed to a reader.
-        computed: How often it was brought up to date.
-        seconds: How long that took the last time, of the group's time its part.
-        seconds_to_answer: How long it took to compute the answer anew; 0 if nobody had to wait.
-        asked: How often it was asked for since the last epoch.
-        asks: How often it is asked for between two epochs, about.
-        is_wanted: Of an `auto` query: whether it is kept.
-        failures: How often in a row it could not be kept.
-        waits_until: The epoch before which it is not tried again.
-    """
-
-    definition: QueryDef | None = None
-    query: PreparedQuery | None = None
-    plan: Plan | None = None
-    order: str = ""
-    group: AnswerGroup | None = None
-    reason: str = ""
-    served: int = 0
-    computed: int = 0
-    seconds: float = 0.0
-    seconds_to_answer: float = 0.0
-    asked: int = 0
-    asks: float = 0.0
-    is_wanted: bool = False
-    failures: int = 0
-    waits_until: int = 0
-
-    @property
-    def table(self) -> pa.Table | None:
-        """The rows as they are kept now; None if there are none to hand out."""
-        group, plan = self.group, self.plan
-        if group is None or plan is None:
-            return None
-        with group.lock:
-            return None if group.flow is None else group.flow.read_answer(plan.key)
-
-    def figures(self) -> dict[str, object]:
-        """The figures EXPLAIN shows: what is kept, and how often it was of use."""
-        table, group = self.table, self.group
-        flow = None if group is None else group.flow
-        shown: dict[str, object] = {
-            "as of": None if table is None or flow is None else format_instant(flow.position),
-            "rows": None if table is None else table.num_rows,
-            "bytes": 0 if table is None else table.nbytes,
-            "computed": self.computed,
-            "served": self.served,
-            "seconds to keep": self.seconds,
-            "seconds to compute": self.seconds_to_answer,
-        }
-        return shown | ({"not kept": self.reason} if self.reason else {})
-
-    def fail(self, epoch: int, reason: str) -> None:
-        """Note why it cannot be kept; it is tried again later, after each failure twice as late."""
-        self.reason, self.failures = reason, self.failures + 1
-        self.waits_until = epoch + min(_LONGEST_WAIT, 1 << self.failures)
-
-
-@dataclass(eq=False)
-class AnswerGroup:
-    """The queries whose answers one dataflow keeps; who uses the flow holds `lock`.
-
-    Attributes:
-        flow: The dataflow; None until it is made.
-        began: How often it had to begin again lately.
-        waits_until: The epoch before which it is not made again.
-    """
-
-    in_order: bool
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    flow: AnswerFlow | None = None
-    members: int = 0
-    began: float = 0.0
-    waits_until: int = 0
 
 
 class KeptAnswers:
@@ -150,6 +67,7 @@ class KeptAnswers:
         self._relations = relations
         self._answers: dict[int, KeptAnswer] = {}
         self._groups: dict[GroupKey, AnswerGroup] = {}
+        self._selections: dict[tuple[int, QueryShape], SelectionGroup] = {}
         self._lock = threading.Lock()
         #: Plans a query; set by who knows the statistics of streams.
         self.make_plan: MakePlan | None = None
@@ -187,27 +105,15 @@ class KeptAnswers:
             is_current: Whether the instant is NOW: then the group may be advanced to it.
         """
         kept = None if query.id is None else self._answers.get(query.id)
-        if kept is None or kept.plan is None or kept.group is None:
+        if kept is None or kept.group is None or kept.definition is None:
             return None
-        if version.queries.get(kept.definition.id if kept.definition else 0) is not kept.definition:
+        if version.queries.get(kept.definition.id) is not kept.definition:
             return None
-        group, plan = kept.group, kept.plan
+        group = kept.group
         if not group.lock.acquire(timeout=_PATIENCE):
             return None
         try:
-            flow = group.flow
-            if flow is None or plan.key not in flow.answers:
-                return None
-            if not flow.has_read(version):
-                return None
-            if instant != flow.position and not (
-                is_timeless(query.bound) and _is_after_all(version, streams, instant)
-            ):
-                is_ahead = instant > flow.position and is_current and group.members <= _FEW
-                if not is_ahead:
-                    return None
-                flow.step(version, instant)
-            found = flow.read_answer(plan.key)
+            found = group.read(version, kept, query.bound, streams, instant, is_current)
         except MustBeginAgain:
             return None
         finally:
@@ -238,10 +144,19 @@ class KeptAnswers:
         failures: list[tuple[QueryDef, MillpondError]] = []
         groups: dict[GroupKey, list[KeptAnswer]] = {}
         upto: dict[GroupKey, int] = {}
+        alike: defaultdict[tuple[int, QueryShape], list[KeptAnswer]] = defaultdict(list)
+        of_shape: dict[tuple[int, QueryShape], tuple[StreamDef, int]] = {}
+        named: set[int] = set()
         for definition, query, streams, now in wanted:
+            named.add(definition.id)
             kept = self.of(definition.id)
             if not _is_same(kept, definition, query):
                 self._plan(version, kept, definition, query, failures)
+            if kept.shape is not None:
+                same = streams[0].id, kept.shape
+                alike[same].append(kept)
+                of_shape[same] = streams[0], now
+                continue
             if kept.plan is None or version.epoch < kept.waits_until:
                 continue
             key = _group_of(version, query, streams, kept)
@@ -252,6 +167,14 @@ class KeptAnswers:
             group = self._groups[key]
             with group.lock:
                 group.flow = None
+        for gone in self._selections.keys() - alike.keys():
+            del self._selections[gone]
+        for id in self.ids() - named:
+            self.of(id).group = None
+        for same, members in alike.items():
+            if stops():
+                break
+            self._refresh_selections(version, same, members, *of_shape[same])
         for key, members in groups.items():
             if stops():
                 break
@@ -268,7 +191,11 @@ class KeptAnswers:
     ) -> None:
         """Plan how a query's answer is kept, if it can be."""
         kept.definition, kept.query, kept.plan, kept.group = definition, query, None, None
+        kept.shape = find_kept_shape(query.bound, query.factors[0]) if query.factors else None
         kept.failures = kept.waits_until = 0
+        if kept.shape is not None:
+            kept.reason = kept.order = ""
+            return
         order = find_order(query.bound)
         kept.reason = _why_not(query.bound)
         if not kept.reason and order is None:
@@ -286,6 +213,43 @@ class KeptAnswers:
             failures.append((definition, failure))
         kept.order = order or ""
 
+    def _refresh_selections(
+        self,
+        version: Version,
+        key: tuple[int, QueryShape],
+        members: list[KeptAnswer],
+        stream: StreamDef,
+        upto: int,
+    ) -> None:
+        """Bring the selections of a shape up to date."""
+        group = self._selections.setdefault(key, SelectionGroup())
+        wanted: dict[int, Factors | None] = {}
+        for kept in members:
+            assert kept.definition is not None
+            assert kept.query is not None
+            wanted[kept.definition.id] = kept.query.factors[0]
+            kept.group = group
+        began = time.perf_counter()
+        with group.lock:
+            answers = group.answers
+            if answers is not None and not _are_same(answers.predicates, wanted):
+                answers = None
+            try:
+                moved = answers is not None and answers.step(version, upto)
+            except MustBeginAgain:
+                answers = None
+            if answers is None:
+                answers, moved = KeptSelections(self._files, key[1], stream, wanted), True
+                answers.step(version, upto)
+            group.answers = answers if answers.nbytes <= _MOST_STATE else None
+        if group.answers is None:
+            for kept in members:
+                kept.shape, kept.reason = None, "the selections of its shape are too large"
+        if moved:
+            part = (time.perf_counter() - began) / len(members)
+            for kept in members:
+                kept.seconds, kept.computed = part, kept.computed + 1
+
     def _refresh_group(
         self, version: Version, group: AnswerGroup, members: list[KeptAnswer], upto: int
     ) -> list[tuple[QueryDef, MillpondError]]:
@@ -301,7 +265,7 @@ class KeptAnswers:
             except MustBeginAgain:
                 group.flow, group.began = None, group.began + 1
                 if group.began > _OFTEN:  # then answers are computed when they are asked for
-                    wait = min(_LONGEST_WAIT, 1 << min(int(group.began), 16))
+                    wait = min(LONGEST_WAIT, 1 << min(int(group.began), 16))
                     group.waits_until = version.epoch + wait
                     return []
                 failures: list[tuple[QueryDef, MillpondError]] = []
@@ -341,7 +305,8 @@ class KeptAnswers:
                 kept.plan, kept.reason = None, "it is too large"
             else:
                 kept.reason, kept.failures = "", 0
-                kept.seconds, kept.computed = part, kept.computed + 1
+                kept.seconds = flow.seconds.get(kept.plan.key, part)
+                kept.computed += 1
         return found
 
     def _advance(
@@ -371,6 +336,11 @@ def _is_same(kept: KeptAnswer, definition: QueryDef, query: PreparedQuery) -> bo
         return False
     # A query that was prepared anew may call another function, or read another view, of the name.
     return kept.query is query or not (query.bound.functions or query.bound.views)
+
+
+def _are_same(known: Mapping[int, Factors | None], wanted: Mapping[int, Factors | None]) -> bool:
+    """Whether predicates are those of the same queries, as they were."""
+    return known.keys() == wanted.keys() and all(known[id] is wanted[id] for id in wanted)
 
 
 def _group_of(
@@ -416,16 +386,3 @@ def find_order(bound: BoundQuery) -> str | None:
         copied.set("this", exp.Column(this=exp.to_identifier("_", quoted=True)))
         keys.append(copied.sql("duckdb").replace('"_"', quote_name(found), 1))
     return ", ".join(keys)
-
-
-def is_timeless(bound: BoundQuery) -> bool:
-    """Whether an answer stays the same while time goes on and nothing arrives."""
-    return not bound.relations and all(
-        isinstance(leaf.window, Rows | Unbounded) for leaf in bound.streams
-    )
-
-
-def _is_after_all(version: Version, streams: Sequence[StreamDef], instant: int) -> bool:
-    """Whether no element is later than an instant."""
-    highs = [version.clock(stream.id).high for stream in streams]
-    return all(high is None or high <= instant for high in highs)

@@ -4,7 +4,10 @@
 - `auto`: it is kept while keeping it costs less than computing it for those who ask. Both are
   measured: how often the query is asked for between two epochs, how long an answer takes, and how
   long an epoch takes to be counted in. It begins to be kept where that saves half of the time, and
-  ends where it takes twice as much, so that it does not go to and fro.
+  ends where it takes twice as much, so that it does not go to and fro. Of a query that nobody has
+  asked for or followed for an hour nothing is kept at all: it is descheduled, and its elements are
+  not even matched until somebody asks. Whoever asks is answered at once, as a query is that was
+  registered just now.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.service.answers.invocation import Invoker
-from millpond.service.answers.kept_answers import KeptAnswer
+from millpond.service.answers.kept_groups import KeptAnswer
 from millpond.service.background import Background
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
@@ -36,6 +39,10 @@ _LATEST = 0.2
 _BEGINS, _ENDS = 2.0, 0.5
 #: As long as nobody knows, to count an epoch in is taken to cost this part of an answer.
 _GUESSED_COST = 0.5
+
+#: After so many microseconds without a question an `auto` query is descheduled, and how often that
+#: is looked at.
+_IDLE, _LOOK = 3_600_000_000, 1_000_000
 
 #: A query to keep: its definition, prepared, the streams it reads, and its NOW.
 Wanted = tuple[QueryDef, PreparedQuery, Sequence[StreamDef], int]
@@ -68,8 +75,11 @@ class Refresher(Background):
         self._wanted: list[QueryDef] = []
         self._by_page = PageSummaries[QueryDef, list[QueryDef]](_choose_queries_to_refresh)
         self._epoch = -1
+        #: The clock when idle queries were last looked for.
+        self._looked_at: int | None = None
 
     def work(self) -> None:
+        self._schedule()
         with self._log.pin() as version:
             queries = self._list_queries(version)
             is_new, self._epoch = version.epoch != self._epoch, version.epoch
@@ -84,6 +94,43 @@ class Refresher(Background):
             failures = kept.refresh(version, wanted, lambda: self._stopping)
         for query, error in failures:
             self._events.answer_failed(query, error)
+
+    def _schedule(self) -> None:
+        """Deschedule `auto` queries nobody asks for; schedule those again somebody asked for."""
+        now = self._floors.capture().now
+        if self._looked_at is not None and 0 <= now - self._looked_at < _LOOK:
+            return
+        self._looked_at = now
+        version = self._log.version
+        idle: list[QueryDef] = []
+        asked: list[QueryDef] = []
+        for query in self._list_queries(version):
+            if query.options.get("materialize") != "auto":
+                continue
+            kept = self._invoker.kept_answers.of(query.id)
+            if kept.asked_at is None:
+                kept.asked_at = now
+            is_idle = now - kept.asked_at >= _IDLE and version.change_log(query.id) is None
+            if is_idle and _may_be_descheduled(version, query):
+                kept.is_descheduled = True
+                idle.append(query)
+            elif not is_idle and kept.was_asked and (kept.is_descheduled or kept.is_new):
+                kept.is_descheduled = kept.is_new = False
+                if self._is_unmatched(query):
+                    asked.append(query)
+            kept.was_asked = False
+        for queries, is_scheduled in ((idle, False), (asked, True)):
+            if queries:
+                self._registrar.schedule(queries, is_scheduled)
+
+    def _is_unmatched(self, query: QueryDef) -> bool:
+        """Whether a query has a predicate that is not matched as data comes."""
+        try:
+            found = self._registrar.prepare(query)
+        except Exception:
+            return False  # whoever asks for it is told why
+        pairs = zip(found.factors, found.slots, strict=True)
+        return any(factors is not None and slot is None for factors, slot in pairs)
 
     def _list_queries(self, version: Version) -> list[QueryDef]:
         """The queries whose answers are kept, the weightiest first."""
@@ -144,7 +191,24 @@ class Refresher(Background):
     def count_invocation(self, query: QueryDef) -> None:
         """A client asked for the answer."""
         if query.options.get("materialize") == "auto":
-            self._invoker.kept_answers.of(query.id).asked += 1
+            kept = self._invoker.kept_answers.of(query.id)
+            kept.asked += 1
+            kept.asked_at = self._floors.capture().now
+            kept.was_asked = True
+            if kept.is_descheduled or kept.is_new:
+                self._looked_at = None
+                self.wake()
+
+
+def _may_be_descheduled(version: Version, query: QueryDef) -> bool:
+    """Whether a query is matched, and nothing else than its answers depends on that.
+
+    A stream that sheds what nobody wants spares every element for a query that is not matched.
+    """
+    leaves = version.leaves(query.id)
+    streams = [version.streams.get(leaf.stream_id) for leaf in leaves]
+    sheds = any(stream is not None and stream.sheds for stream in streams)
+    return not sheds and any(leaf.slot is not None for leaf in leaves)
 
 
 def is_worth_keeping(kept: KeptAnswer) -> bool:

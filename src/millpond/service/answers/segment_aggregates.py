@@ -116,7 +116,7 @@ class SegmentAggregates:
         rows = next((t for (_, sketch), t in totals.items() if sketch is None), NOTHING)
         types = stream.schema.to_arrow()
         columns = [
-            finish_sketch(call, totals[call.column, call.sketch])
+            finish_sketch(call, totals[call.column, call.sketch], types.field(call.column).type)
             if call.sketch is not None
             else finish(
                 call,

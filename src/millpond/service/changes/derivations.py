@@ -12,10 +12,9 @@ from __future__ import annotations
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
 
 from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
-from millpond.catalog.tolerance import NO_REDUCTION, Reduction
+from millpond.catalog.tolerance import Reduction
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END, LAST
@@ -27,12 +26,8 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
 from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
-from millpond.service.changes.giving_way.reducing import (
-    Decide,
-    Decisions,
-    may_be_reduced,
-    reduction_of,
-)
+from millpond.service.changes.giving_way.reducing import may_be_reduced, reduction_of
+from millpond.service.changes.giving_way.switches import Switches
 from millpond.service.changes.looks import columns_of_part, make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.shared_logs import find_shared_shape
@@ -81,10 +76,7 @@ class Derivations:
         self._adopted: tuple[object, Choices] = (None, {})
         #: How often plans of streams that are still there were forgotten.
         self.plannings = 0
-        #: How far changes are to be reduced.
-        self.decide: Decide = Decisions()
-        #: Derivations that are about to be made by another plan.
-        self._switching: dict[int, Derivation] = {}
+        self.switches = Switches(self._make_reduced, self._lock)
 
     @property
     def settings(self) -> ChangeSettings:
@@ -96,7 +88,7 @@ class Derivations:
         with self._lock:
             self._settings = settings
             self._planned_derivations.clear()
-            self._switching.clear()
+            self.switches.forget()
             self._running.clear()
             self.plannings += 1
 
@@ -179,7 +171,7 @@ class Derivations:
         with self._lock:
             for id in streams:
                 self._forget(id)
-            self._switching.clear()
+            self.switches.forget()
             self.plannings += 1
 
     def _find_choices(self, version: Version) -> Choices:
@@ -207,10 +199,10 @@ class Derivations:
         query = query or version.query_of(stream)
         if stream.is_change_log and not step_length(bound):
             reduction = reduction_of(stream, query)
-            switched = self._switching.pop(stream.id, None) if choices is None else None
             # What the worker runs already is found again there.
-            if switched is not None and switched.reduction == reduction:
-                return replace(switched, stream=stream, leaves=None)
+            switched = self.switches.take(stream, reduction) if choices is None else None
+            if switched is not None:
+                return switched
             return self._make_reduced(version, stream, bound, reduction, query, choices)
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
@@ -237,42 +229,6 @@ class Derivations:
         if reduced is not None and query is not None and may_be_reduced(whole, query):
             original = self.plan_query(version, whole, query, choices, owner)
         return Derivation(stream, bound, plan, *sharing_key, reduced, whole=original)
-
-    @property
-    def reduced_weight(self) -> float:
-        """The weight up to which followed queries are reduced now."""
-        return self.decide.weight if isinstance(self.decide, Decisions) else 0.0
-
-    def find_switch(
-        self, version: Version, derivation: Derivation
-    ) -> tuple[Derivation | None, int]:
-        """The derivation as it is to go on from its position, if it is to be reduced otherwise.
-
-        Returns:
-            It, or None; and the last instant for which that is decided.
-        """
-        stream = derivation.stream
-        query = version.query_of(stream) if stream.is_change_log else None
-        if query is None or "tolerate" not in query.options or derivation.look is not None:
-            return None, LAST
-        reduced = derivation.reduced
-        whole = derivation.bound if reduced is None else reduced.whole
-        if not may_be_reduced(whole, query):
-            return None, LAST
-        position = version.clock(stream.id).position
-        decision = self.decide(query, position)
-        wanted = reduce_changes(whole, decision.reduction)
-        reduction = NO_REDUCTION if wanted is None else wanted.reduction
-        if reduction == derivation.reduction:
-            self._switching.pop(stream.id, None)
-            return None, decision.upto
-        with self._lock:
-            found = self._switching.get(stream.id)
-            if found is None or found.leaves is not derivation.plan or found.reduction != reduction:
-                made = self._make_reduced(version, stream, whole, reduction, query)
-                found = replace(made, leaves=derivation.plan)
-                self._switching[stream.id] = found
-        return found, decision.upto
 
     def _make_shared(
         self,

@@ -162,7 +162,7 @@ class Schedule:
             wanted: Ids of derivations whose changes somebody waits for.
             stops: Whether to return before all are inspected.
         """
-        plannings = self._derivations.plannings, self._derivations.reduced_weight
+        plannings = self._derivations.plannings, self._derivations.switches.weight
         if self._plannings != plannings:
             self._note_complete(self._settled.dissolve_all())
             self._plannings = plannings
@@ -219,7 +219,7 @@ class Schedule:
         if upto <= clock.position:
             self._retries.clear(stream.id)
             return DerivationProgress(derivation, clock, upto, False, upto)
-        switched, decided = self._derivations.find_switch(version, derivation)
+        switched, decided = self._derivations.switches.find(version, derivation)
         derivation, upto = switched or derivation, min(upto, decided)
         soonest = self._next_expiration(version, derivation)
         patience = 0 if wanted else derivation.eager_expiration

@@ -1,9 +1,10 @@
-"""Maintenance: background work that makes answers cheaper and never changes them.
+"""Maintenance: background work that makes answers cheaper and never changes exact ones.
 
 - *Backfill*: matches kept segments with slots they lack (new queries probe old data), for many new
   queries at once.
 - *Merging*: merges the segment tree's levels, so that an invocation opens few segments.
 - *Eviction*: removes segments that neither RETAIN nor a registered window needs.
+- *Reductions*: chooses anew how far queries are reduced that need more than they are granted.
 - *Totals*: computes the totals of segments' matches that queries' aggregates are merged from.
 - *Collection*: removes files that no pinned version refers to.
 """
@@ -26,11 +27,13 @@ from millpond.service.answers.kept_totals import KeptTotals
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.background import Background
 from millpond.service.events import Events, FollowerNeeds
+from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.sequencer import match_ref, segment_ref
 from millpond.service.maintenance.aggregate_maintenance import AggregateMaintenance
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
 from millpond.service.maintenance.join_rounds import JoinSettings
+from millpond.service.maintenance.reduction_maintenance import ReductionMaintenance
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.maintenance.shared_log_maintenance import SharedLogMaintenance
 from millpond.service.maintenance.summary_maintenance import SummaryMaintenance, needed_since
@@ -71,6 +74,7 @@ class Maintenance(Background):
         followers: FollowerNeeds,
         summaries: SummaryStates,
         kept: KeptTotals,
+        actions: Actions,
         settings: JoinSettings | None = None,
         defers: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -99,6 +103,7 @@ class Maintenance(Background):
         self._backfill = Backfill(store, epochs, stems, runtime, self._tasks, self.suspensions)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._tasks)
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._tasks)
+        self._reductions = ReductionMaintenance(epochs, registrar, actions)
         self._shared_logs = SharedLogMaintenance(store, epochs, self._tasks, _MERGED_ROWS)
         #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
         self.round = threading.RLock()
@@ -139,6 +144,7 @@ class Maintenance(Background):
         busy |= self._run_guarded(lambda _: self.joins.run_rounds(), 0)
         self._run_guarded(lambda _: self.joins.tidy(), 0)
         self._run_guarded(lambda _: self._totals.tidy(), 0)
+        busy |= self._run_guarded(lambda _: self._reductions.step(), 0)
         for work in (self._drop_unneeded, self._merge):
             for stream_id in (*streams, *SYSTEM_STREAMS):
                 busy |= self._run_guarded(work, stream_id)

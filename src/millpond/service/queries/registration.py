@@ -348,6 +348,23 @@ class Registrar:
             current = self._current_definition(definition)
             return RegistrationRequest.with_parameters(current, values, check_options(options))
 
+    def schedule(self, queries: Sequence[QueryDef], is_scheduled: bool) -> None:
+        """Have queries matched as data comes, or no longer; answers stay the same.
+
+        PSoup (VLDB 2002, section 7) would deschedule queries that are hardly invoked. A query that
+        is matched again gets new slots, and backfill matches what is kept, as at a registration.
+
+        Args:
+            queries: The queries; those that were altered or dropped meanwhile are left as they are.
+            is_scheduled: Whether they are to be matched.
+        """
+        with self.lock:
+            version = self._log.version
+            current = [query for query in queries if version.queries.get(query.id) is query]
+            if current:
+                self._replace(current, is_scheduled=is_scheduled)
+        self._events.definitions_changed()
+
     def _follow(self, queries: Sequence[QueryDef]) -> None:
         """Have the changes computed of those queries whose options ask for that."""
         if wanted := [query for query in queries if query.options.get("follow")]:
@@ -421,12 +438,17 @@ class Registrar:
                     self._replace([replace(self._current_definition(query), suspended=None)])
 
     def _place(
-        self, added: RegistrationBatch, version: Version, definition: QueryDef
+        self,
+        added: RegistrationBatch,
+        version: Version,
+        definition: QueryDef,
+        is_scheduled: bool = True,
     ) -> PreparedQuery | None:
         """Place a query's leaves; one that does not bind keeps its own, and is not matched."""
         try:
             bound = self.bind_registered(definition.text, definition.text_epoch)
-            return prepare(definition, bound, *added.place(version, definition, bound))
+            placed = added.place(version, definition, bound, is_scheduled)
+            return prepare(definition, bound, *placed)
         except Exception:
             if definition.active:
                 raise
@@ -438,10 +460,11 @@ class Registrar:
         altered: Sequence[QueryDef],
         settings: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
         revision: LogRevision | None = None,
+        is_scheduled: bool = True,
     ) -> None:
         version = self._log.version
         added = RegistrationBatch(self._log.next_id, self._clock())
-        prepared = {d.id: self._place(added, version, d) for d in altered}
+        prepared = {d.id: self._place(added, version, d, is_scheduled) for d in altered}
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
         joins = added.change_joins(drop_uses=[d.id for d in altered])

@@ -72,14 +72,25 @@ class RegistrationBatch:
             self.prepared[definition.id] = prepare(definition, bound, *placed)
 
     def place(
-        self, version: Version, definition: QueryDef, bound: BoundQuery
+        self,
+        version: Version,
+        definition: QueryDef,
+        bound: BoundQuery,
+        is_scheduled: bool = True,
     ) -> tuple[list[Factors | None], list[int | None], JoinPlan | None]:
         """Give every leaf its factors, and a slot if the query is matched continuously.
+
+        Args:
+            version: What there is.
+            definition: The query.
+            bound: The same, bound.
+            is_scheduled: Whether it is matched as data comes, if its options want that.
 
         Returns:
             The leaves' factors and slots, and the plan of the join: what `prepare` takes.
         """
-        matched = definition.active and definition.options.get("materialize") != "none"
+        wants = definition.active and definition.options.get("materialize") != "none"
+        matched = wants and is_scheduled
         factors: list[Factors | None] = []
         slots: list[int | None] = []
         streams = [stream_of(version, leaf) for leaf in bound.streams]

@@ -6,14 +6,16 @@ values it is made of. What it keeps of a value is in `millpond.cql.print.approxi
 
 from __future__ import annotations
 
-from millpond.model.approximation import COUNT_DISTINCT, QUANTILE
+from millpond.model.approximation import COUNT_DISTINCT, COUNT_OF, QUANTILE
 from millpond.synopses.sketches.least_hashes import LeastHashes
 from millpond.synopses.sketches.log_histogram import LogHistogram
+from millpond.synopses.sketches.signed_counts import SignedCounts
 
-Sketch = LeastHashes | LogHistogram
+Sketch = LeastHashes | LogHistogram | SignedCounts
 
 #: The sketch of each function.
-SKETCHES: dict[str, type[LeastHashes] | type[LogHistogram]] = {
+SKETCHES: dict[str, type[LeastHashes] | type[LogHistogram] | type[SignedCounts]] = {
     COUNT_DISTINCT: LeastHashes,
     QUANTILE: LogHistogram,
+    COUNT_OF: SignedCounts,
 }

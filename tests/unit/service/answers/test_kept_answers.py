@@ -11,7 +11,7 @@ from tests.unit.service.conftest import SECOND, rows, values
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
 from millpond.service.answers import kept_answers, refresher
-from millpond.service.answers.kept_answers import KeptAnswer
+from millpond.service.answers.kept_groups import KeptAnswer
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
 
@@ -158,12 +158,19 @@ def test_what_is_gone_is_forgotten(s: Pond) -> None:
     assert s._components.invoker.kept_answers.ids() == set()
 
 
-def test_a_large_answer_is_not_kept(s: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_answers, "_MOST_BYTES", 8)
-    query = s.register("SELECT v FROM s", materialize="eager")
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [("SELECT v + 0 AS v FROM s", "_MOST_BYTES"), ("SELECT v FROM s", "_MOST_STATE")],
+)
+def test_a_large_answer_is_not_kept(
+    s: Pond, monkeypatch: pytest.MonkeyPatch, text: str, limit: str
+) -> None:
+    monkeypatch.setattr(kept_answers, limit, 8)
+    query = s.register(text, materialize="eager")
     s.ingest("s", rows(1, 2, 3))
     s.wait_until_matched()
     assert kept(s, query).table is None
+    assert "too large" in kept(s, query).reason
     assert values(query.invoke()) == [0, 1, 2]
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.service.conftest import RecordedEvents, components_of, rows
 
 from millpond.catalog.objects import QueryDef
-from millpond.service.answers.kept_answers import KeptAnswer
+from millpond.service.answers.kept_groups import KeptAnswer
 from millpond.service.answers.refresher import Refresher, is_worth_keeping
 from millpond.service.components import Components
 from millpond.service.pond import Pond

@@ -84,8 +84,7 @@ class Pond:
     def is_corrected(self, version: Version, derivation: Derivation) -> bool:
         return self.corrected
 
-    def find_switch(self, version: Version, derivation: Derivation) -> tuple[None, int]:
-        return None, LAST
+    switches = SimpleNamespace(find=lambda version, derivation: (None, LAST), weight=0.0)
 
     def read_rows(self, version: Version, relation: RelationDef) -> Any:
         return SimpleNamespace(changes_within=lambda after, upto: self.told_within)
