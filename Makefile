@@ -10,6 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # make demo SERVE=1 PORT=6455; make bench NAME=matching; make pytest ARGS="-k demo"
 SERVE ?=
 PORT ?=
+KAFKA ?=
 NAME ?=
 ARGS ?=
 
@@ -19,6 +20,7 @@ ARGS ?=
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
 	@echo "make demo SERVE=1  the same, and leaves the server and its console up"
+	@echo "make demo KAFKA=1  the same through a Kafka broker, with alerts in a topic (needs Maven)"
 	@echo "make test          lint, types, import layers, file sizes, tests"
 	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
@@ -29,7 +31,7 @@ help:
 	@echo "make clean         removes what the other targets made"
 
 demo: $(STAMP)
-	@$(BIN)/millpond demo $(if $(SERVE),--serve) $(if $(PORT),--port $(PORT))
+	@$(BIN)/millpond demo $(if $(SERVE),--serve) $(if $(PORT),--port $(PORT)) $(if $(KAFKA),--kafka)
 
 # One after the other, whatever -j says: the first that fails is the last that is printed.
 test: $(STAMP)

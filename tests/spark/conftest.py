@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millpond.demo.kafka_broker import Broker, Missing
 from millpond.service.pond import Pond
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from kafka_broker import Broker, Missing
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_kafka_sources import Topic
+from tests.spark.test_kafka_sources import Topic
 
 from millpond.runtime.spark import supervisor
 

@@ -385,13 +385,16 @@ def demo(
         bool, typer.Option("--serve", help="Keep a server running when the demo is over.")
     ] = False,
     port: Annotated[int, typer.Option(help="The port the server of --serve listens on.")] = PORT,
+    kafka: Annotated[
+        bool, typer.Option("--kafka", help="Bring the flights through a Kafka broker.")
+    ] = False,
     *,
     spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Replays real flights through thousands of standing queries."""
     from millpond.demo.run_demo import on_spark, run_demo
 
-    run_demo(serve=serve, port=port, scale=on_spark(spark_conf) if spark_conf else None)
+    run_demo(serve=serve, port=port, scale=on_spark(spark_conf, through_kafka=kafka))
 
 
 @app.command()

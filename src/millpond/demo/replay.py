@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from typing import Any
@@ -97,7 +97,15 @@ class Tick:
 class Replay:
     """Drops a feed's files at the pace the pond takes them."""
 
-    def __init__(self, feed: ReplayedRows, pond: Pond, meter: Meter) -> None:
+    def __init__(
+        self,
+        feed: ReplayedRows,
+        pond: Pond,
+        meter: Meter,
+        send: Callable[[DayFile], None] | None = None,
+    ) -> None:
+        """Prepare; `send` brings a day's rows to where the pond reads, which else are files."""
+        self._send = send or self._rename
         self._feed = feed
         self._pond = pond
         self._meter = meter
@@ -123,7 +131,8 @@ class Replay:
             while following is not None and self._meter.sent < allowed:
                 last_day = following[0]
                 for file in following[1]:
-                    self._drop(file)
+                    self._meter.note_drop(file)
+                    self._send(file)
                 following = next(days, None)
             tick = self._tick(last_day, elapsed)
             if tick.tuples + tick.rejected > done:
@@ -140,11 +149,10 @@ class Replay:
         hurry = min(max(expected / _AIM, 1.0), _AT_MOST)
         return round(self._feed.rows / len(self._feed.days) * _AHEAD_DAYS * hurry)
 
-    def _drop(self, file: DayFile) -> None:
+    def _rename(self, file: DayFile) -> None:
         # Spark takes files in the order of their modification times, so no two may be equal.
         self._clock += 0.01
         os.utime(file.path, (self._clock, self._clock))
-        self._meter.note_drop(file)
         os.replace(file.path, self._feed.directory / file.stream / file.path.name)
 
     def _tick(self, day: date, elapsed: float) -> Tick:

@@ -29,6 +29,7 @@ from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
+from millpond.demo.through_kafka import ALERTS, KafkaTopics, redirect
 from millpond.demo.travellers import NAMED, SCHEMA, Traveller, travellers
 from millpond.demo.unusual import SUMMARY, show_unusual
 from millpond.model.time import from_datetime
@@ -59,7 +60,7 @@ def _on_spark(
     return open_pond(store, progress=progress, spark_conf=spark_conf)
 
 
-def _stop_cleanly(pond: Pond) -> None:
+def _pause(pond: Pond) -> None:
     time.sleep(_LOOK_SECONDS)
 
 
@@ -75,6 +76,7 @@ class Scale:
         invoked: Travellers whose answers are timed.
         open: Opens the pond over a store's directory.
         pause: Called between two looks at the pond during the replay.
+        through_kafka: Whether the rows come from topics of a broker of the demo's own.
     """
 
     days: int = DAYS
@@ -85,7 +87,8 @@ class Scale:
     instants: int = 5
     invoked: int = 600
     open: Opener = _on_spark
-    pause: Callable[[Pond], None] = _stop_cleanly
+    pause: Callable[[Pond], None] = _pause
+    through_kafka: bool = False
 
 
 @dataclass
@@ -100,9 +103,9 @@ class _Figures:
     queries: int = 0
 
 
-def on_spark(spark_conf: Mapping[str, str] | None) -> Scale:
+def on_spark(spark_conf: Mapping[str, str] | None, *, through_kafka: bool = False) -> Scale:
     """The whole demo, on a Spark session with these settings besides."""
-    return Scale(open=partial(_on_spark, spark_conf=spark_conf))
+    return Scale(open=partial(_on_spark, spark_conf=spark_conf), through_kafka=through_kafka)
 
 
 def run_demo(
@@ -162,6 +165,7 @@ class _Demo:
         self._meter = Meter()
         self._figures = _Figures()
         self._pond: Pond | None = None
+        self._topics: KafkaTopics | None = None
 
     @property
     def pond(self) -> Pond:
@@ -182,7 +186,10 @@ class _Demo:
         self._replay(feed, during)
         self._register_after(people[scale.before + scale.during :])
         self._show_answers(feed)
+        alerts_agree = self._show_alerts()
         verdict = self._prove(early, feed)
+        if not alerts_agree:
+            verdict.differences.append(f"topic {ALERTS} differs from the query's changes")
         self._time_answers(people)
         self._summarize(time.monotonic() - began)
         return verdict
@@ -192,6 +199,8 @@ class _Demo:
         self._screen.end()
         if self._pond is not None:
             self._pond.close()
+        if self._topics is not None:
+            self._topics.close()
 
     # -- part by part --------------------------------------------------------------------------
 
@@ -203,6 +212,8 @@ class _Demo:
         with ThreadPoolExecutor(1) as other:
             # Spark starts meanwhile: in this thread, because it handles Ctrl-C.
             prepared = other.submit(prepare, feed_directory, self._scale.days)
+            if self._scale.through_kafka:
+                self._topics = KafkaTopics(self._directory / "kafka")
             self._pond = self._scale.open(self._directory / "store", self._meter)
             feed = prepared.result()
         self._screen.say(
@@ -210,10 +221,16 @@ class _Demo:
             f"are ready, as a file a day; Spark is up ({seconds(time.monotonic() - began)})."
         )
         began = time.monotonic()
-        self.pond.execute(SCHEMA.format(directory=feed.directory))
+        schema = SCHEMA.format(directory=feed.directory)
+        if self._topics:
+            schema = redirect(schema, self._topics.bootstrap)
+        self.pond.execute(schema)
         self.pond.execute(SUMMARY)
+        if self._topics:
+            self._topics.deliver_alerts(self.pond)
+        reads = "read two topics of a Kafka broker" if self._topics else "watch two directories"
         self._screen.say(
-            f"Streams flights and weather watch two directories; relations "
+            f"Streams flights and weather {reads}; relations "
             f"{', '.join(RELATIONS)} are loaded ({seconds(time.monotonic() - began)})."
         )
         return feed
@@ -237,7 +254,8 @@ class _Demo:
 
     def _replay(self, feed: ReplayedRows, during: Sequence[Traveller]) -> None:
         self._screen.part("3  The year goes by, and more travellers come")
-        replay = Replay(feed, self.pond, self._meter)
+        send = self._topics.send if self._topics else None
+        replay = Replay(feed, self.pond, self._meter, send)
         waiting = list(during)
         watched: list[tuple[Traveller, Answer]] = []
         drawn = 0.0
@@ -288,6 +306,13 @@ class _Demo:
             self._screen.answers(traveller, answers)
         show_unusual(self.pond, self._screen)
 
+    def _show_alerts(self) -> bool:
+        """Read the topic of alerts back; True if it is right, or there is none."""
+        if self._topics is None:
+            return True
+        self._screen.part("   The alerts in Kafka")
+        return self._topics.show_alerts(self.pond, self._screen)
+
     def _prove(self, early: Sequence[Traveller], feed: ReplayedRows) -> Verdict:
         self._screen.part("6  Does it matter when a query was registered?")
         chosen = random.Random(1).sample(list(early), min(self._scale.twins, len(early)))
@@ -330,6 +355,7 @@ class _Demo:
     def _summarize(self, total: float) -> None:
         self._screen.part("What was measured on this machine")
         figures, last = self._figures, self._figures.ticks[-1]
+        source = "record" if self._topics else "file"
         self._screen.summary(
             [
                 ("tuples", f"{last.tuples:,}, {last.rejected:,} rejected"),
@@ -339,7 +365,7 @@ class _Demo:
                 ("to register one query", f"{_middle(figures.alone)} (median, data streaming in)"),
                 (f"to register {self._scale.before:,}", seconds(figures.together)),
                 ("to answer a traveller", f"{_spread(figures.invoked)}"),
-                ("from file to answer", f"{_spread(figures.freshness)}"),
+                (f"from {source} to answer", f"{_spread(figures.freshness)}"),
                 ("the whole demo", seconds(total)),
             ]
         )

@@ -1,4 +1,4 @@
-"""kill -9 of a Spark job that writes into a stream, and of the server: every row is there once."""
+"""kill -9 of the server and of Spark jobs that write rows or read changes: each is there once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from tests.faults.local_server import command_of_server
 from tests.waiting import wait_until
@@ -40,6 +42,21 @@ query.awaitTermination()
 """
 
 
+#: Reads the changes of a query and writes them into files, which Spark lists as it commits them.
+READER = """
+import sys
+from pyspark.sql import SparkSession
+
+url, out, checkpoint = sys.argv[1:]
+session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+frame = session.readStream.format("millpond").option("url", url).option("changes", "q").load()
+writer = frame.select("id").writeStream.format("parquet").option("path", out)
+query = writer.option("checkpointLocation", checkpoint).start()
+print("reading", flush=True)
+query.awaitTermination()
+"""
+
+
 class Process:
     """A process that is killed and started again."""
 
@@ -56,7 +73,8 @@ class Process:
 
     def kill(self) -> None:
         if self.running is not None:
-            os.killpg(self.running.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself, as a job without its server
+                os.killpg(self.running.pid, signal.SIGKILL)
             self.running.wait()
             self.running = None
 
@@ -137,10 +155,82 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
         server.kill()
 
 
+def read_committed(out: Path) -> list[int]:
+    """The rows of the files that Spark's list names; other files are of attempts that failed."""
+    names = set()
+    for listed in (out / "_spark_metadata").glob("[0-9]*"):
+        for line in listed.read_text().splitlines()[1:]:
+            names.add(json.loads(line)["path"].rpartition("/")[2])
+    return sorted(v for name in names for v in pq.read_table(out / name)["id"].to_pylist())
+
+
+@pytest.mark.timeout(7200)
+def test_every_change_is_read_once_whoever_is_killed(tmp_path: Path) -> None:
+    """A streaming query of Spark's follows a query's changes, with a checkpoint."""
+    chance = random.Random(19)
+    port, out = free_port(), tmp_path / "out"
+    url = f"http://127.0.0.1:{port}"
+    server, job = Process(tmp_path / "server.log"), Process(tmp_path / "job.log")
+    pushed = 0
+
+    def push() -> bool:
+        """Push the next rows, again until they are acknowledged."""
+        try:
+            with connect(url) as pond:
+                rows = [{"id": n, "v": 0} for n in range(pushed, pushed + ROWS)]
+                pond.ingest("s", rows, idempotency_key=f"rows {pushed}")
+        except MillpondError as error:
+            if error.code not in ("SERVE-705", "POND-405", "POND-410"):
+                raise
+            return False
+        return True
+
+    def start_server() -> None:
+        server.start(*command_of_server(tmp_path / "store", port))
+        wait_until(lambda: _declare(url), 300, "the server did not start")
+
+    def start_job() -> None:
+        job.start(sys.executable, "-c", READER, url, str(out), str(tmp_path / "checkpoint"))
+
+    try:
+        start_server()
+        start_job()
+        for _ in range(KILLS):
+            for _ in range(3):
+                wait_until(push, 300, "rows are not taken")
+                pushed += ROWS
+            seen = len(read_committed(out))
+            if chance.random() < 0.5:
+                wait_until(lambda seen=seen: len(read_committed(out)) > seen, 300, f"see {job.log}")
+            time.sleep(chance.random() * 3)
+            for victim in chance.choice([[server], [job], [server, job]]):
+                victim.kill()
+            if server.running is None:
+                start_server()
+            if job.running is None or job.running.poll() is not None:
+                job.kill()
+                start_job()
+            found = read_committed(out)
+            assert len(found) == len(set(found))
+        everything = list(range(pushed))
+
+        def has_all() -> bool:
+            if job.running is None or job.running.poll() is not None:
+                job.kill()
+                start_job()
+            return read_committed(out) == everything
+
+        wait_until(has_all, 600, f"changes are missing: see {job.log}")
+    finally:
+        job.kill()
+        server.kill()
+
+
 def _declare(url: str) -> bool:
     try:
         with connect(url) as pond:
             pond.execute("CREATE STREAM IF NOT EXISTS s (id BIGINT, v INTEGER)")
+            pond.execute("CREATE QUERY IF NOT EXISTS q AS ISTREAM (SELECT id FROM s [NOW])")
     except MillpondError as error:
         if error.code != "SERVE-705":
             raise

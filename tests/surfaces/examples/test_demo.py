@@ -16,6 +16,7 @@ import pytest
 import typer
 from rich.console import Console
 
+from millpond.cql.script import parse_script
 from millpond.demo import data, proof, replay
 from millpond.demo import run_demo as demo
 from millpond.demo.data import ReplayedRows, prepare
@@ -23,6 +24,7 @@ from millpond.demo.proof import prove
 from millpond.demo.replay import Meter, Replay
 from millpond.demo.run_demo import Scale, run_demo
 from millpond.demo.screen import Screen, seconds, show_value
+from millpond.demo.through_kafka import redirect
 from millpond.demo.travellers import NAMED, SCHEMA, travellers
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
@@ -98,6 +100,30 @@ def replayed(feed: ReplayedRows, tmp_path: Path) -> Iterator[tuple[Pond, Replaye
 
 def printed(screen: Screen) -> str:
     return screen._console.file.getvalue()
+
+
+def test_streams_that_read_topics():
+    """Nothing of the statements is another but where the streams read."""
+    files = list(parse_script(SCHEMA))
+    topics = list(parse_script(redirect(SCHEMA, "h:9092")))
+    assert [s.source.format for s in topics] == ["csv"] * 3 + ["kafka"] * 2
+    assert [s.source.options["topic"] for s in topics[3:]] == ["flights", "weather"]
+    assert [(s.name, s.timestamp_by, s.delay, len(s.columns)) for s in topics[3:]] == [
+        (s.name, s.timestamp_by, s.delay, len(s.columns)) for s in files[3:]
+    ]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_through_kafka(prepared, screen, tmp_path, monkeypatch):
+    """On Spark, with a broker: every alert is in its topic once, and the proof holds."""
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    run_demo(scale=small(open=demo._on_spark, pause=demo._pause, through_kafka=True), screen=screen)
+    text = printed(screen)
+    assert "read two topics of a Kafka broker" in text
+    assert "853 minutes late" in text
+    assert "It has each change of the query once, in order." in text
+    assert "agree in every row" in text
 
 
 def test_the_whole_demo(screen, tmp_path, monkeypatch):

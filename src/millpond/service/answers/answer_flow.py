@@ -14,6 +14,7 @@ elements and updates that the version of the step has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,6 +115,8 @@ class AnswerFlow:
         read: What it has read; None before the first step.
         answers: By plan key, the rows of its answer.
         failed: By plan key, why a plan's answer is not kept.
+        seconds: By plan key, how long its operators took in the last step; what plans share is
+            divided among them.
     """
 
     def __init__(
@@ -137,6 +140,9 @@ class AnswerFlow:
         self._epoch = -1
         self.answers = {key: CountedRows(plan.schema) for key, plan in plans.items()}
         self.failed: dict[str, MillpondError] = {}
+        self.seconds: dict[str, float] = {}
+        #: By node key, how long its operator took in all steps so far.
+        self._spent: dict[str, float] = {}
 
     @property
     def plans(self) -> frozenset[str]:
@@ -210,6 +216,7 @@ class AnswerFlow:
             tables[name] = self._read_updates(now, name, columns, upto)
         gained = flow.move_answers(_Given(tables), upto)
         self.position, self.read, self._epoch = upto, now, version.epoch
+        self._divide_time()
         for key, changes in gained.items():
             try:
                 self.answers[key].add(changes)
@@ -220,6 +227,17 @@ class AnswerFlow:
         for key in self.failed:
             self.answers.pop(key, None)
         return True
+
+    def _divide_time(self) -> None:
+        """Divide the time of the last step among the plans."""
+        spent = {key: work.seconds for key, work in self._flow.list_work().items()}
+        last = {key: seconds - self._spent.get(key, 0.0) for key, seconds in spent.items()}
+        self._spent.update(spent)
+        readers = Counter(node.key for plan in self._plans.values() for node in plan.nodes())
+        self.seconds = {
+            key: sum(last.get(node.key, 0.0) / readers[node.key] for node in plan.nodes())
+            for key, plan in self._plans.items()
+        }
 
     def _check(self, before: Read, now: Read) -> None:
         """Check that what was read is still there, and can be added to.

@@ -305,7 +305,8 @@ class KeptAnswers:
                 kept.plan, kept.reason = None, "it is too large"
             else:
                 kept.reason, kept.failures = "", 0
-                kept.seconds, kept.computed = part, kept.computed + 1
+                kept.seconds = flow.seconds.get(kept.plan.key, part)
+                kept.computed += 1
         return found
 
     def _advance(

@@ -39,7 +39,7 @@ class KeptAnswer:
         reason: Why it is not kept; empty if it is.
         served: How often it was handed to a reader.
         computed: How often it was brought up to date.
-        seconds: How long that took the last time, of the group's time its part.
+        seconds: How long that took the last time: of the group's time, its part.
         seconds_to_answer: How long it took to compute the answer anew; 0 if nobody had to wait.
         asked: How often it was asked for since the last epoch.
         asks: How often it is asked for between two epochs, about.

@@ -135,3 +135,5 @@ def test_plans_that_come_later_are_taken_over(pond: Pond, parts: Components) -> 
     flow.step(parts.log.version, 7 * SECOND)
     assert (values(flow, selection), values(flow, total)) == ([2, 4], [7])
     assert flow.nbytes > 0
+    assert flow.seconds.keys() == {selection.key, total.key}
+    assert all(seconds > 0 for seconds in flow.seconds.values())

@@ -1,4 +1,4 @@
-"""A real Kafka broker for tests: one node in KRaft mode on loopback, from Maven Central's jars.
+"""A real Kafka broker for the demo and the tests: one node on loopback, of Maven Central's jars.
 
 The jars are fetched once by Maven, by the settings its user has, into the user's cache folder.
 """
