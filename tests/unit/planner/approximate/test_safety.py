@@ -154,13 +154,6 @@ KINDS = (
     "max(b)",
     "OVER ()",
 )
-    "LEFT JOIN t ON s.a = t.a",
-    "EXCEPT SELECT a FROM t",
-    "NOT EXISTS",
-    "LIMIT 2",
-    "max(b)",
-    "OVER ()",
-)
 
 
 def list_refused() -> Iterator[object]:
