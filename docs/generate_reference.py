@@ -31,6 +31,9 @@ from millpond.testing.manual_clock import ManualClock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+sys.path.insert(0, str(ROOT / "docs"))
+
+from error_examples import provoke_errors  # noqa: E402
 from tests.tools.golden_file import MoveClock, RunStatement, read_golden  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -141,6 +144,8 @@ def _golden_examples() -> Iterator[tuple[str, str]]:
                 for statement in statements[:-1]:
                     pond.execute(statement)
                 yield code, _failure(pond, statements[-1], code)
+            seen.add(code)
+    yield from ((code, text) for code, text in provoke_errors() if code not in seen)
 
 
 def _provoked(path: Path, seen: set[str]) -> Iterator[tuple[str, str]]:

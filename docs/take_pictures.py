@@ -98,11 +98,13 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         "queries": "#/queries?containing=delay%20%3E%208",
         "query": "#/query/by_carrier?view=chart&live=1",
         "plan": "#/plan?query=late",
-        "trace": "#/plan?query=by_carrier&trace=flights&tuple=18",
+        "trace": "#/plan?query=late&trace=flights&tuple=0",
         "document": "#/plan?query=by_carrier",
         "system": "#/system",
         "past": "#/system",
     }[page]
+    if page == "trace":
+        push_flights(pond, (("AA", 44.0), ("B6", 5.0)))
     browser.forget(url)
     browser.open(f"{url}/{address}")
     browser.sees("running", "#state")
@@ -112,10 +114,7 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
         browser.find("#results .chart canvas")
     if page == "query":
         browser.sees("following", "#feed")
-        at = format_instant(parse_instant("2026-03-01 10:00:00") + next(SECONDS) * 1_000_000)
-        rows = [{"ts": at, "carrier": name, "delay": 20.0} for name in ("AA", "B6")]
-        pond.ingest("flights", rows)
-        pond.execute(f"HEARTBEAT flights AT TIMESTAMP '{at}'")
+        push_flights(pond, (("AA", 20.0), ("B6", 20.0)))
         browser.sees("+", "#changes")
     if page == "document":
         change_plan(browser, pond)
@@ -128,6 +127,15 @@ def show(browser: Browser, url: str, page: str, pond: Pond) -> None:
     if page in ("plan", "trace"):
         browser.find(".plan-canvas[data-laid]:not([data-laid=''])")
     time.sleep(4.5 if page == "system" else 1.0)  # two looks make a rate; charts draw their axes
+
+
+def push_flights(pond: Pond, flights: tuple[tuple[str, float], ...]) -> None:
+    """Let flights come, each with its carrier and delay, a second after the last ones."""
+    second = parse_instant("2026-03-01 10:00:00") + next(SECONDS) * 1_000_000
+    at, after = format_instant(second), format_instant(second + 500_000)
+    pond.ingest("flights", [{"ts": at, "carrier": name, "delay": late} for name, late in flights])
+    pond.execute(f"HEARTBEAT flights AT TIMESTAMP '{after}'")
+    pond.catch_up()
 
 
 def change_plan(browser: Browser, pond: Pond) -> None:

@@ -57,3 +57,10 @@ def test_troubleshooting_names_errors_that_there_are() -> None:
     named = set(re.findall(r"\b[A-Z]+-\d{3}\b", text))
     assert named
     assert named <= set(CODES)
+
+
+def test_every_error_has_an_example() -> None:
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    for code in CODES:
+        _, _, told = text.partition(f"\n### {code}\n")
+        assert f"\n{code}: " in told.partition("\n### ")[0], code

@@ -107,8 +107,10 @@ function Throughput() {
 /** What the server sampled, in groups of one unit each. */
 const GROUPS: { title: string; wanted: (name: string) => boolean; scale?: number }[] = [
   { title: "Rows per second", wanted: (name) => name.startsWith("rows/s of ") },
+  { title: "Matches, rejects and epochs per second", wanted: (name) => /^(matches|rejects|epochs)\/s$/.test(name) },
   { title: "Memory and disk, in MB", wanted: (name) => /^(process memory|state in|disk of|bytes waiting)/.test(name), scale: 1e-6 },
-  { title: "Processor share, rungs of overload, seconds behind", wanted: (name) => /^(processor share|rungs|seconds behind)/.test(name) },
+  { title: "Processor share, rungs of overload", wanted: (name) => /^(processor share|rungs)/.test(name) },
+  { title: "Freshness: seconds until the last rows were visible, and that followed queries are behind", wanted: (name) => name.startsWith("seconds ") },
   { title: "Tickets: the share of elements that each filter lets through", wanted: (name) => name.startsWith("share let through") },
 ];
 

@@ -86,7 +86,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, drawn: Drawn
     height: drawn.height ?? 280,
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "UTC"),
     scales: {
-      x: { time: drawn.time, range: (_, low, high) => (names ? [-0.6, beyond] : low === high ? [low - 30, high + 30] : [low, high]) },
+      x: { time: drawn.time, range: (plot, low, high) => (names ? [-0.6, beyond] : plot.data[0].length === 1 || low === high ? [low - 30, low + 30] : [low, high]) },
       y: { range: (_, low, high) => reach(low, high, drawn.form === "bar") },
     },
     axes: [

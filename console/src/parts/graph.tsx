@@ -85,6 +85,7 @@ export function Canvas(shown: Shown) {
   const [placed, setPlaced] = useState<Placed | null>(null);
   const view = useRef({ x: 20, y: 20, scale: 1, fitted: "" });
   const turn = useRef(0);
+  const placedOnce = useRef(false);
   const key = shown.drawn.boxes.map((box) => box.id).join("|") + shown.drawn.edges.length;
   useEffect(() => {
     worker.current = new Worker("console/layout.js", { type: "module" });
@@ -108,7 +109,12 @@ export function Canvas(shown: Shown) {
       element.width = Math.round(width * ratio);
       element.height = Math.round(height * ratio);
     }
-    if (view.current.fitted !== key) fit(view.current, placed, width, height, key);
+    if (view.current.fitted !== key) {
+      // At first, what is shown on a narrow screen can be read; "All" shows all of it.
+      const least = view.current.fitted === "" && placedOnce.current ? 0.05 : width < 700 ? 0.6 : 0.05;
+      fit(view.current, placed, width, height, key, least);
+      placedOnce.current = true;
+    }
     draw(element, placed, shown, view.current, ratio);
   };
   const last = useRef(paint);
@@ -177,10 +183,10 @@ export function Canvas(shown: Shown) {
   );
 }
 
-function fit(view: { x: number; y: number; scale: number; fitted: string }, placed: Placed, width: number, height: number, key: string): void {
+function fit(view: { x: number; y: number; scale: number; fitted: string }, placed: Placed, width: number, height: number, key: string, least: number): void {
   const all = Object.values(placed.places);
   const right = Math.max(...all.map(([x]) => x)) + MOST / 2, low = Math.max(...all.map(([, y]) => y)) + HEIGHT;
-  view.scale = Math.min(1.1, Math.max(0.05, Math.min(width / (right + 20), height / (low + 20))));
+  view.scale = Math.min(1.1, Math.max(least, Math.min(width / (right + 20), height / (low + 20))));
   view.x = Math.max(10, (width - right * view.scale) / 2);
   view.y = Math.max(10, (height - low * view.scale) / 2);
   view.fitted = key;

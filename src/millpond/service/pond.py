@@ -86,7 +86,7 @@ class Pond:
         self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
         self._observer = EntityStream(self._components, self._entities)
         self._components.inputs.look_at_entities = self._observer.look
-        self._history = History(self._components)
+        self._history = History(self._components, self._metrics)
         self._components.start()
         self._observer.start()
         self._history.start()

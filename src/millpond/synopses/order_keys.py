@@ -115,8 +115,15 @@ def view_numbers(column: pa.Array) -> npt.NDArray[Any]:
     if is_time(type_):
         dtype: Any = np.int32 if pa.types.is_date32(type_) else np.int64
     else:
-        dtype = type_.to_pandas_dtype()
+        dtype = _dtype_of(type_)
     return np.frombuffer(data, dtype, column.offset + len(column))[column.offset :]
+
+
+def _dtype_of(type_: pa.DataType) -> npt.DTypeLike:
+    """NumPy's type of whole numbers or doubles. Arrow's own answer needs pandas before Arrow 26."""
+    if pa.types.is_floating(type_):
+        return np.dtype(f"f{type_.bit_width // 8}")
+    return np.dtype(f"{'i' if pa.types.is_signed_integer(type_) else 'u'}{type_.bit_width // 8}")
 
 
 def to_two_words(column: pa.Array) -> npt.NDArray[np.int64]:
@@ -162,7 +169,7 @@ class WholeKeys:
             return pa.array(keys.astype(np.int32), mask=mask).view(self._type)
         if is_time(self._type):
             return pa.array(keys, mask=mask).view(self._type)
-        return pa.array(keys.astype(self._type.to_pandas_dtype()), mask=mask)
+        return pa.array(keys.astype(_dtype_of(self._type)), mask=mask)
 
     def size(self) -> int:
         return 0
@@ -182,7 +189,7 @@ class FloatKeys:
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
         return pa.array(
-            flip_order_bits(keys).view(np.float64).astype(self._type.to_pandas_dtype()), mask=~valid
+            flip_order_bits(keys).view(np.float64).astype(_dtype_of(self._type)), mask=~valid
         )
 
     def size(self) -> int:

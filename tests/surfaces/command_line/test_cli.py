@@ -252,11 +252,15 @@ def test_demo(monkeypatch):
     calls = []
     demo = types.ModuleType("millpond.demo.run_demo")
     demo.run_demo = lambda serve, port, scale: calls.append((serve, port, scale))
-    demo.on_spark = lambda conf: conf
+    demo.on_spark = lambda conf, through_kafka: (conf, through_kafka)
     monkeypatch.setitem(sys.modules, "millpond.demo.run_demo", demo)
     assert millpond("demo", "--serve", "--port", "7000").exit_code == 0
     assert millpond("demo", "--jars", "a.jar").exit_code == 0
-    assert calls == [(True, 7000, None), (False, 6455, {"spark.jars": "a.jar"})]
+    assert millpond("demo", "--kafka").exit_code == 0
+    alone, on_jars, with_kafka = calls
+    assert alone == (True, 7000, (None, False))
+    assert on_jars == (False, 6455, ({"spark.jars": "a.jar"}, False))
+    assert with_kafka == (False, 6455, (None, True))
 
 
 def test_bench(tmp_path, monkeypatch):

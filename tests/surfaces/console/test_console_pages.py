@@ -172,6 +172,12 @@ def test_system(page, pond: Pond) -> None:
     there.open(there.run("return location.href"))
     there.find("#past .chart canvas")
     there.sees("None: there was never more", "#overload")
+    # What gives way stands on top, with what to do.
+    pond._components.pressure.step = 1
+    there.sees("What is wrong")
+    there.sees("Nothing is lost: it is made up for", ".error")
+    pond._components.pressure.step = 0
+    there.sees("Nothing is wrong")
     assert there.complaints() == []
 
 

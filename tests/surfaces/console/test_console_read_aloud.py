@@ -17,6 +17,7 @@ PAGES = {
     "#/query/late": ".answer",
     "#/query/late?view=chart": ".chart canvas",
     "#/plan?query=late": ".plan-canvas[data-laid]:not([data-laid=''])",
+    "#/plan?query=late&trace=flights&tuple=0": "#path",
     "#/system": ".panel",
 }
 #: Says each rule that a page breaks, and the first elements that do.

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from millpond.service.background import Background
 from millpond.service.components import Components
+from millpond.service.observe.metrics import Metrics
 
 Span = Literal["hour", "week"]
 
@@ -31,7 +32,7 @@ MOST_FIGURES, _MOST_STREAMS = 80, 30
 _MOST_DERIVATIONS = 500
 
 #: Figures that count since the pond was opened: their rates are told, and these are their units.
-_COUNTED = ("rows/s of ", "rejects/s of ", "epochs/s", "processor share")
+_COUNTED = ("rows/s of ", "matches/s", "rejects/s", "epochs/s", "processor share")
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,13 @@ class History(Background):
     """Samples the figures of a pond; safe to use from any thread."""
 
     def __init__(
-        self, components: Components, clock: Callable[[], float] = clock_time.time
+        self,
+        components: Components,
+        metrics: Metrics,
+        clock: Callable[[], float] = clock_time.time,
     ) -> None:
         super().__init__("history")
+        self._metrics = metrics
         self._components = components
         self._clock = clock
         self._samples: dict[str, deque[HistorySample]] = {
@@ -124,6 +129,9 @@ class History(Background):
         yield "bytes waiting in the inbox", float(components.door.waiting_bytes)
         yield "rungs of overload", float(components.pressure.step)
         yield "epochs/s", float(version.epoch)
+        yield "matches/s", float(self._metrics.matched)
+        yield "rejects/s", float(sum(version.clock(s.id).rejected for s in streams))
+        yield "seconds until visible", self._metrics.last_freshness
         if len(components.derivations.list_streams(version)) <= _MOST_DERIVATIONS:
             yield "seconds behind", max(components.advancer.lag().values(), default=0.0)
         for stream in streams[:_MOST_STREAMS]:

@@ -56,6 +56,8 @@ class Metrics:
             buckets=_SECONDS,
             registry=self.registry,
         )
+        #: For the history: matches so far, and the freshness of the last batch, in seconds.
+        self.matched, self.last_freshness = 0, 0.0
         self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -67,7 +69,8 @@ class Metrics:
         for stream_id in {item.stream_id for item in built}:
             arrived_at = version.clock(stream_id).arrived_at
             if arrived_at is not None:
-                self._freshness.observe(max(now - arrived_at, 0) / 1e6)
+                self.last_freshness = max(now - arrived_at, 0) / 1e6
+                self._freshness.observe(self.last_freshness)
         for item in built:
             if item.kind == DATA:
                 held = self._arrived[item.stream_id]
@@ -80,6 +83,7 @@ class Metrics:
                     counter = self._elements if item.kind == DATA else self._rejects
                     counter.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
+                self.matched += item.matched
 
     def count_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
         """Derivations were advanced."""

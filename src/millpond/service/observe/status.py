@@ -126,8 +126,8 @@ def _list_stopped(components: Components) -> list[dict[str, Any]]:
     named = [(f'stream "{s.name}" stands still', s) for s in version.named_streams()]
     followed = [
         (f'changes of query "{query.name}" stand still', log)
-        for query in version.queries.values()
-        if (log := version.change_log(query.id)) is not None
+        for log in version.streams.values()  # and not all queries: most may not be followed
+        if log.is_change_log and (query := version.query_of(log)) is not None
     ]
     found = []
     for what, stream in (*named, *followed):

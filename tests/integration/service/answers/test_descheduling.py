@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,7 @@ _STEP = st.one_of(
     st.tuples(st.just("idle"), st.integers(1, 70)),
     st.tuples(st.just("ask"), st.sampled_from(sorted(QUERIES))),
     st.tuples(st.just("reopen"), st.none()),
+    st.tuples(st.just("kill"), st.none()),
 )
 
 
@@ -59,6 +61,14 @@ class Twins:
         self.pond.close()
         self.pond = self._open()
 
+    def kill(self) -> None:
+        """Go on with what the store's files are at this moment, without closing it."""
+        left = self._store
+        self._store = left.with_name(f"{left.name}+")
+        shutil.copytree(left, self._store)
+        self.pond.close()
+        self.pond = self._open()
+
     def play(self, kind: str, given: object) -> None:
         match kind:
             case "idle":
@@ -68,6 +78,8 @@ class Twins:
                 self.check(str(given))
             case "reopen":
                 self.reopen()
+            case "kill":
+                self.kill()
             case _:
                 self.push(kind, given)
 
@@ -108,9 +120,10 @@ def test_who_is_not_asked_for_an_hour_is_descheduled_until_somebody_asks(tmp_pat
         assert twins.matched() == ["same", "total"], "one was asked for, one is followed"
         runtime = twins.pond.query("selection").plan("runtime")
         assert "not matched, as nobody asks since" in runtime
-        twins.reopen()
-        twins.push("s", 5)
-        assert twins.matched() == ["same", "total"]
+        for begin_again in (twins.reopen, twins.kill):
+            begin_again()
+            twins.push("s", 5)
+            assert twins.matched() == ["same", "total"]
         twins.check("selection")
         twins.pond.wait_until_matched()
         assert twins.matched() == ["selection", "same", "total"]

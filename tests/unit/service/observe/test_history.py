@@ -32,10 +32,11 @@ class Clock:
 
 def test_rows_are_told_as_rates(pond: Pond) -> None:
     clock = Clock()
-    history = History(pond._components, clock)
+    history = History(pond._components, pond._metrics, clock)
     assert history.tell() == {"every_seconds": FINE_SECONDS, "at": [], "series": {}}
     history.look()
-    pond.ingest("s", [{"ts": "1970-01-01 00:00:01", "v": n} for n in range(50)])
+    pond.execute("CREATE QUERY q AS SELECT v FROM s WHERE v > 29")
+    pond.ingest("s", [{"ts": "1970-01-01 00:00:01", "v": n} for n in range(50)] + [{"ts": "no"}])
     pond.catch_up()
     clock.now += 10
     history.look()
@@ -45,6 +46,10 @@ def test_rows_are_told_as_rates(pond: Pond) -> None:
     told = history.tell()
     assert told["at"] == [1_000_000.0, 1_000_010.0, 1_000_020.0]
     assert told["series"]["rows/s of s"] == [None, 5.0, 0.0]
+    assert told["series"]["matches/s"] == [None, 2.0, 0.0]
+    assert told["series"]["rejects/s"] == [None, 0.1, 0.0]
+    assert told["series"]["epochs/s"][1] > 0
+    assert told["series"]["seconds until visible"][1] >= 0
     assert told["series"]["rows/s of t"] == [None, None, None]
     assert min(told["series"]["process memory"]) > 1e6
     assert {len(values) for values in told["series"].values()} == {3}
@@ -54,7 +59,7 @@ def test_the_history_is_bounded(pond: Pond) -> None:
     for number in range(40):
         pond.execute(f"CREATE STREAM s{number} (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
     clock = Clock()
-    history = History(pond._components, clock)
+    history = History(pond._components, pond._metrics, clock)
     for _ in range(400):
         history.look()
         clock.now += FINE_SECONDS
@@ -65,7 +70,7 @@ def test_the_history_is_bounded(pond: Pond) -> None:
 
 
 def test_samples_are_taken_when_it_is_time(pond: Pond) -> None:
-    history = History(pond._components)
+    history = History(pond._components, pond._metrics)
     history.work()
     assert history.tell()["at"] == []
     history._looked_at -= FINE_SECONDS

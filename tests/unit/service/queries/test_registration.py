@@ -208,6 +208,24 @@ def test_an_inactive_query_is_not_matched_and_comes_back_up_to_date(s: Pond) -> 
     assert values(query.invoke()) == [4, 5, 6, 7, 8, 9, 70]
 
 
+def test_a_descheduled_query_has_no_slot_and_gets_one_again(s: Pond) -> None:
+    query = s.register("SELECT v FROM s WHERE v > 6", "q", weight=2)
+    s.register("SELECT v FROM s WHERE v > 6")
+    registrar, log = s._components.registrar, s._components.log
+    definition = query.definition
+    registrar.schedule([definition], False)
+    assert [leaf.slot for leaf in log.version.leaves(query.id)] == [None]
+    assert users(s) == {0: 1}, "another query has it, too"
+    assert log.version.queries[query.id] is definition
+    assert values(query.invoke()) == [7, 8, 9]
+    registrar.schedule([definition], True)
+    assert users(s) == {0: 2}
+    assert values(query.invoke()) == [7, 8, 9]
+    query.alter(weight=3)
+    registrar.schedule([definition], False)
+    assert users(s) == {0: 2}, "it was altered meanwhile"
+
+
 @pytest.mark.parametrize("mode", ["none", "lazy", "auto"])
 def test_how_it_is_materialized_does_not_show(s: Pond, mode: str) -> None:
     query = s.register("SELECT v FROM s WHERE v > 3")
