@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,34 @@ def test_a_frame_is_written_whole(spark: Any, url: str, pond: Pond, tmp_path: Pa
     [[when]] = pond.ask("SELECT CAST(ts AS STRING) FROM s WHERE id = 77").rows()
     assert when == "2026-01-01 00:00:00"
     assert staged(tmp_path) == []
+
+
+def test_a_query_is_started_in_another_thread(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    """As docs/guide/python.md says: a new thread has no active session by itself."""
+    failed: list[str] = []
+
+    def write(has_session: bool) -> None:
+        if has_session:
+            classic = spark._jvm.org.apache.spark.sql.classic
+            classic.SparkSession.setActiveSession(spark._jsparkSession)
+        try:
+            frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+            chosen = frame.selectExpr("CAST(value AS INT) AS id", "timestamp AS ts")
+            to = chosen.writeStream.format("millpond").option("url", url)
+            to = to.option("checkpointLocation", str(tmp_path / "job")).trigger(availableNow=True)
+            to.start("s").awaitTermination(120)
+        except Exception as error:
+            failed.append(str(error))
+
+    for has_session in (False, True):
+        thread = threading.Thread(target=write, args=(has_session,))
+        thread.start()
+        thread.join(240)
+    assert len(failed) == 1
+    assert "DATA_SOURCE_NOT_FOUND" in failed[0]
+    assert ids(pond)
 
 
 def test_of_a_job_that_fails_nothing_is_written(spark: Any, url: str, pond: Pond) -> None:
