@@ -34,6 +34,7 @@ from millpond.cql import parse_query
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, Instant
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.service.events import EpochTimes
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
 from millpond.state.segment_file import global_seq, open_segment
@@ -96,10 +97,10 @@ class Soak:
         self.held: list[tuple[int, dict[int, int]]] = [(0, {})]
         committed = pond._components.events.batch_committed
 
-        def note_commit(version: Version, built: Sequence[BuiltSegment]) -> None:
+        def note_commit(version: Version, built: Sequence[BuiltSegment], times: EpochTimes) -> None:
             counts = {id: version.clock(id).next_seq for id in version.streams}
             self.held.append((version.epoch, counts))
-            committed(version, built)
+            committed(version, built, times)
 
         pond._components.events.batch_committed = note_commit  # type: ignore[method-assign]
 

@@ -16,12 +16,15 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.rights.gate import CALLER
+from millpond.service.observe.spans import follow_caller
 from millpond.work import current_request
 
 log = logging.getLogger("millpond.access")
 
 #: The header of requests and answers. A client's or proxy's id is kept if it looks like one.
 HEADER = "X-Request-Id"
+#: The headers in which a caller names its span.
+_TRACE = (b"traceparent", b"tracestate")
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
@@ -49,7 +52,8 @@ class RequestLog:
 
         token = current_request.set(request)
         try:
-            await self._app(scope, receive, send_and_count)
+            with follow_caller(_read_trace(scope)):
+                await self._app(scope, receive, send_and_count)
         finally:
             if self._writes_lines:
                 caller, client = scope.get(CALLER), scope.get("client")
@@ -71,3 +75,7 @@ def _read_id(scope: Scope) -> str | None:
         if name == b"x-request-id" and _ID.fullmatch(value):
             return str(value.decode())
     return None
+
+
+def _read_trace(scope: Scope) -> dict[str, str]:
+    return {n.decode(): v.decode("latin-1") for n, v in scope["headers"] if n in _TRACE}

@@ -25,6 +25,7 @@ from millpond.cli import manage_tokens, plan_documents
 from millpond.cli.complaints import complain
 from millpond.cli.config import Config, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
+from millpond.cli.exported_spans import export_spans
 from millpond.cli.logs import LogFormat, LogLevel, start_log
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.cli.spark_flags import with_spark_flags
@@ -151,6 +152,7 @@ def run(
     from millpond.cli.run_script import run_script
 
     _use_secrets(secrets)
+    export_spans()
     run_script(file, store, format, master, settings, spark_conf)
 
 
@@ -295,6 +297,7 @@ def serve(
     if jwt is not None:
         read_jwt_settings(jwt)
     _use_secrets(secrets)
+    export_spans()
     transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
     if audit_log is not None:
         write_audit_to(audit_log)

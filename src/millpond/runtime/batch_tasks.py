@@ -8,6 +8,7 @@ return only descriptions. Running a task again leaves an orphan and changes noth
 from __future__ import annotations
 
 import re
+import time as clock_time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -104,6 +105,8 @@ class BatchPlan:
     token: int | None = None
     #: What the names of the batch's files begin with.
     mark: str = field(default_factory=new_mark)
+    #: When it was decided, ns since 1970.
+    began: int = field(default_factory=clock_time.time_ns)
 
 
 @dataclass(frozen=True)

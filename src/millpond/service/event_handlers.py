@@ -27,7 +27,7 @@ from millpond.service.changes.derivation_reads import (
 )
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.subscriptions import Subscriptions
-from millpond.service.events import Events, FollowerNeeds
+from millpond.service.events import EpochTimes, Events, FollowerNeeds
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.pressure import Pressure
 from millpond.service.maintenance.maintenance import Maintenance
@@ -43,13 +43,17 @@ ProgressListener = Callable[[dict[str, Any]], None]
 
 
 class Observer(Protocol):
-    """Who counts what happens and acts on nothing: the metrics."""
+    """Who counts what happens and acts on nothing: the metrics, and the spans of traces."""
 
-    def count_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def count_commit(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Count a batch that became an epoch."""
         ...
 
-    def count_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def count_advance(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Count changes that became an epoch."""
         ...
 
@@ -57,8 +61,8 @@ class Observer(Protocol):
         """Count elements that a reset of the stream's clock made rejects."""
         ...
 
-    def count_invocation(self, seconds: float) -> None:
-        """Count an answer that took so many seconds."""
+    def count_invocation(self, query: QueryDef, seconds: float) -> None:
+        """Count an answer that took so many seconds and has just been made."""
         ...
 
 
@@ -105,11 +109,13 @@ class EventHandlers(Events):
 
     # -- epochs --------------------------------------------------------------------------------
 
-    def batch_committed(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def batch_committed(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Learn from the batch, count it, and wake those who have new elements to work on."""
         self._learn(built)
         for observer in self.observers:
-            observer.count_commit(version, built)
+            observer.count_commit(version, built, times)
         for stream_id in {item.stream_id for item in built}:
             stream = version.streams.get(stream_id)
             if stream is not None:
@@ -126,11 +132,13 @@ class EventHandlers(Events):
             # The step stays until it can be recorded: each batch and each push tries again.
             log.warning("a step of giving way cannot be recorded: %s", error)
 
-    def derivations_advanced(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def derivations_advanced(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Learn from the changes' segments, count them, and wake maintenance."""
         self._learn(built)
         for observer in self.observers:
-            observer.count_advance(version, built)
+            observer.count_advance(version, built, times)
         self._maintenance.wake()
 
     def _learn(self, built: Sequence[BuiltSegment]) -> None:
@@ -190,7 +198,7 @@ class EventHandlers(Events):
         self._refresher.count_invocation(query)
         self.invocations.count(query.id, seconds)
         for observer in self.observers:
-            observer.count_invocation(seconds)
+            observer.count_invocation(query, seconds)
 
     # -- failures ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -21,19 +22,32 @@ from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.state.version import MatchRef, Version
 
 
+@dataclass(frozen=True)
+class EpochTimes:
+    """When an epoch was begun to be made and when its tasks had ended, ns since 1970."""
+
+    began: int
+    built: int
+
+
 class Events(Protocol):
     """What happens inside a pond; every method may be called from any thread."""
 
-    def batch_committed(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def batch_committed(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """A batch became an epoch.
 
         Args:
             version: The version the epoch made.
             built: The segments of elements and of rejects it added.
+            times: How long that took.
         """
         ...
 
-    def derivations_advanced(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def derivations_advanced(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Changes of derivations, and how far they have come, became an epoch."""
         ...
 

@@ -40,6 +40,7 @@ from millpond.service.observe.explain import Explainer
 from millpond.service.observe.history import History, Span
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.query_costs import QueryCost, QueryCosts
+from millpond.service.observe.spans import Spans, are_spans_wanted
 from millpond.service.observe.status import describe_status
 from millpond.service.observe.trace import trace_batch
 from millpond.service.plans.plans import Plans
@@ -77,6 +78,8 @@ class Pond:
         self._components = Components(directory, runtime, **settings)
         self._metrics = Metrics(self._components)
         self._components.events.observers.append(self._metrics)
+        if are_spans_wanted():
+            self._components.events.observers.append(Spans())
         self._entities = Entities(self._components)
         self._plans = Plans(self._components)
         self._costs = QueryCosts(self._components)

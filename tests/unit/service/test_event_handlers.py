@@ -10,6 +10,7 @@ from tests.unit.service.conftest import RecordedEvents, components_of, rows
 from millpond.errors import MillpondError
 from millpond.service.components import Components
 from millpond.service.event_handlers import EventHandlers
+from millpond.service.events import EpochTimes
 from millpond.service.pond import Pond
 
 PARTS = (
@@ -54,14 +55,14 @@ def parts(pond: Pond) -> Components:
 
 
 def test_a_batch_wakes_those_who_work_on_elements(connected: Connected, parts: Components) -> None:
-    connected.handlers.batch_committed(parts.log.version, [])
+    connected.handlers.batch_committed(parts.log.version, [], EpochTimes(1, 2))
     assert connected.told() == [("maintenance", "wake"), ("advancer", "wake"), ("pressure", "look")]
 
 
 def test_advanced_derivations_wake_maintenance_alone(
     connected: Connected, parts: Components
 ) -> None:
-    connected.handlers.derivations_advanced(parts.log.version, [])
+    connected.handlers.derivations_advanced(parts.log.version, [], EpochTimes(1, 2))
     assert connected.told() == [("maintenance", "wake")]
 
 

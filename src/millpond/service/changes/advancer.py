@@ -46,7 +46,7 @@ from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_b
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
-from millpond.service.events import Events
+from millpond.service.events import EpochTimes, Events
 from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
@@ -393,13 +393,15 @@ class Advancer:
         self._moved_at = clock_time.monotonic()
 
     def _advance(self, version: Version, due: list[Runnable]) -> bool:
+        began = clock_time.time_ns()
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
             done = self._runtime.run(advance_task.advance, [job for _, job in groups])
+        times = EpochTimes(began, clock_time.time_ns())
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:
             self.accounts.note(job, result)
-        overtaken = self._commit([item for item in results if item[-1].unwritten is None])
+        overtaken = self._commit([r for r in results if r[-1].unwritten is None], times)
         for members, job, result in results:
             if any(job is other for other in overtaken):
                 continue
@@ -426,7 +428,7 @@ class Advancer:
         self.retries.note(stream.id, error)
         self._events.derivation_failed(stream, error)
 
-    def _commit(self, gained: list[Gained]) -> list[AdvanceJob]:
+    def _commit(self, gained: list[Gained], times: EpochTimes) -> list[AdvanceJob]:
         """Commit what jobs gave, as one epoch.
 
         Returns:
@@ -464,7 +466,7 @@ class Advancer:
                 self._jobs.forget_dataflows()
             else:
                 built += result.built
-        self._events.derivations_advanced(after, built)
+        self._events.derivations_advanced(after, built, times)
         self._notify()
         return overtaken
 

@@ -11,6 +11,7 @@ rely on is capped by the floors in flight.
 from __future__ import annotations
 
 import threading
+import time as clock_time
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -29,7 +30,7 @@ from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.protocol import INBOX, NO_PARTITIONS, Pipeline
-from millpond.service.events import Events
+from millpond.service.events import EpochTimes, Events
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
@@ -170,6 +171,7 @@ class Sequencer(Pipeline):
         partitions: Mapping[str, bool] = NO_PARTITIONS,
         turn: bool = False,
     ) -> None:
+        times = EpochTimes(plan.began, clock_time.time_ns())
         with ExitStack() as locks:
             for stream_id in plan.streams if turn else ():
                 # Pushes are judged by a heartbeat that the turn moves.
@@ -190,7 +192,7 @@ class Sequencer(Pipeline):
                 raise
             self._intake.mark_committed(inbox_done)
         self.release(plan)
-        self._events.batch_committed(version, built)
+        self._events.batch_committed(version, built, times)
 
     def release(self, plan: BatchPlan) -> None:
         if plan.token is not None:

@@ -9,10 +9,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from millpond.catalog.objects import StreamDef
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.function_names import restore_names
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.components import Components
+from millpond.service.events import EpochTimes
 from millpond.service.ingest.door import SHARES
 from millpond.service.observe.health_metrics import collect_health
 from millpond.state.version import DATA, SHED, Version
@@ -62,7 +63,9 @@ class Metrics:
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
 
-    def count_commit(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def count_commit(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """A batch became an epoch."""
         self._epochs.inc()
         now = self._components.clock()
@@ -85,7 +88,9 @@ class Metrics:
                 self._matches.labels(stream.name).inc(item.matched)
                 self.matched += item.matched
 
-    def count_advance(self, version: Version, built: Sequence[BuiltSegment]) -> None:
+    def count_advance(
+        self, version: Version, built: Sequence[BuiltSegment], times: EpochTimes
+    ) -> None:
         """Derivations were advanced."""
         for item in built:
             stream = version.streams.get(item.stream_id)
@@ -107,7 +112,7 @@ class Metrics:
         period = min(_RATED, max(now - self._components.started_at, 1_000_000))
         return sum(rows for _, rows in list(held)) * 1e6 / period
 
-    def count_invocation(self, seconds: float) -> None:
+    def count_invocation(self, query: QueryDef, seconds: float) -> None:
         """A standing query was answered."""
         self._invocations.observe(seconds)
 

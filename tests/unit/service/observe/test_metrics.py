@@ -77,11 +77,11 @@ def test_what_follows_is_behind_by_what_is_final(pond: Pond, parts: Components) 
 
 
 def test_invocations_have_their_time(pond: Pond, parts: Components) -> None:
-    pond.register("SELECT v FROM s", "q")
+    query = pond.register("SELECT v FROM s", "q")
     before = sample(pond, "invocation_seconds_count")
     pond.query("q").invoke()
     assert sample(pond, "invocation_seconds_count") == (before or 0) + 1
-    metrics_of(pond).count_invocation(0.3)
+    metrics_of(pond).count_invocation(parts.log.version.queries[query.id], 0.3)
     assert (sample(pond, "invocation_seconds_sum") or 0) >= 0.3
 
 
