@@ -52,7 +52,7 @@ def make(
         "pressure": SimpleNamespace(look=note("pressure")),
         "sources": SimpleNamespace(read_to_end=note("to end")),
         "replicas": SimpleNamespace(catch_up=note("replicas")),
-        "registrar": SimpleNamespace(bind=lambda text: SimpleNamespace(streams=read)),
+        "registrar": SimpleNamespace(bind=lambda text, text_epoch: SimpleNamespace(streams=read)),
         "derivations": SimpleNamespace(list_streams=lambda version: streams),
         "advancer": SimpleNamespace(catch_up=note("advancer")),
         "background": (SimpleNamespace(wait_until_idle=note("idle")),),
