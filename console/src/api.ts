@@ -4,7 +4,7 @@ import type { components, paths } from "./contract";
 
 type Schemas = components["schemas"];
 export type AdoptedPlan = Schemas["AdoptedPlan"];
-export type PlanDifference = Schemas["PlanDifference"];
+export type ComparedPlan = Schemas["ComparedPlan"];
 export type Trace = Schemas["Trace"];
 export type History = Schemas["History"];
 export type QueryCosts = Schemas["QueryCosts"];
