@@ -5,7 +5,7 @@ import { forgetTexts } from "./tabs";
 
 type Schemas = components["schemas"];
 export type AdoptedPlan = Schemas["AdoptedPlan"];
-export type PlanDifference = Schemas["PlanDifference"];
+export type ComparedPlan = Schemas["ComparedPlan"];
 export type Trace = Schemas["Trace"];
 export type History = Schemas["History"];
 export type QueryCosts = Schemas["QueryCosts"];

@@ -332,7 +332,9 @@ export interface paths {
         put?: never;
         post: {
             parameters: {
-                query?: never;
+                query?: {
+                    base?: string;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
@@ -434,7 +436,7 @@ export interface paths {
                         [name: string]: unknown;
                     };
                     content: {
-                        "application/json": components["schemas"]["PlanDifference"];
+                        "application/json": components["schemas"]["ComparedPlan"];
                     };
                 };
             };
@@ -566,7 +568,9 @@ export interface paths {
         put?: never;
         post: {
             parameters: {
-                query?: never;
+                query?: {
+                    plan?: number;
+                };
                 header?: never;
                 path?: never;
                 cookie?: never;
@@ -1177,6 +1181,14 @@ export interface components {
             required: boolean;
             type: string;
         };
+        ComparedPlan: {
+            base: string;
+            operators: components["schemas"]["ChangedOperator"][];
+            pinned: number;
+            plans: components["schemas"]["ChangedPlan"][];
+            settings: components["schemas"]["ChangedSetting"][];
+            strategies: components["schemas"]["ChangedStrategy"][];
+        };
         Costs: {
             after: number;
             before: number;
@@ -1284,13 +1296,6 @@ export interface components {
         Plan: {
             level: string;
             plan: string;
-        };
-        PlanDifference: {
-            operators: components["schemas"]["ChangedOperator"][];
-            pinned: number;
-            plans: components["schemas"]["ChangedPlan"][];
-            settings: components["schemas"]["ChangedSetting"][];
-            strategies: components["schemas"]["ChangedStrategy"][];
         };
         PlanDocument: {
             adopted: number;

@@ -1,6 +1,6 @@
 // The plan as a document: exported, edited, compared with what runs, adopted, taken back.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type AdoptedPlan, type ErrorFields, type PlanDifference, call } from "../api";
+import { type AdoptedPlan, type ComparedPlan, type ErrorFields, call } from "../api";
 import { makePlainEditor } from "../editor";
 import { cell, count, moment } from "../format";
 import { link } from "../route";
@@ -13,7 +13,7 @@ export function PlanDocument({ query, changed }: { query: string; changed: () =>
   const host = useRef<HTMLDivElement>(null);
   const text = useRef("");
   const [exported, setExported] = useState<{ of: string; text: string } | null>(null);
-  const [difference, setDifference] = useState<PlanDifference | null>(null);
+  const [difference, setDifference] = useState<ComparedPlan | null>(null);
   const [past, setPast] = useState<AdoptedPlan[]>([]);
   const [error, setError] = useState<ErrorFields | null>(null);
   const [said, setSaid] = useState("");
@@ -46,19 +46,24 @@ export function PlanDocument({ query, changed }: { query: string; changed: () =>
     setSaid("");
   });
   const adopt = () => attempt(async () => {
-    const { number } = await call("post", "/v1/plan/adopt", { body: JSON.parse(text.current) });
+    const { number } = await call("post", "/v1/plan/adopt", {
+      query: { base: difference!.base }, body: JSON.parse(text.current), // what was shown, and nothing else
+    });
     setSaid(`Plan ${number} is adopted. No answer is another one.`);
     setDifference(null);
     setExported(null);
     await list();
     changed();
   });
-  const undo = () => attempt(async () => {
-    const { number } = await call("post", "/v1/plan/undo");
-    setSaid(`Plan ${number} is taken back.`);
+  const undo = (plan: number) => attempt(async () => {
+    try {
+      await call("post", "/v1/plan/undo", { query: { plan } });
+    } finally {
+      await list(); // somebody else may have adopted or taken back another
+    }
+    setSaid(`Plan ${plan} is taken back.`);
     setDifference(null);
     setExported(null);
-    await list();
     changed();
   });
   const save = () => {
@@ -88,7 +93,7 @@ export function PlanDocument({ query, changed }: { query: string; changed: () =>
             <tbody>{past.map((one, place) => (
               <tr><td class="number">{one.number}</td><td>{moment(one.at).slice(0, 19)}</td><td>{one.by ?? ""}</td>
                 <td>{one.changed.join(", ") || "all as it was, pinned"}</td>
-                <td>{place === 0 && <button type="button" class="small" onClick={() => void undo()}>Take back</button>}</td></tr>
+                <td>{place === 0 && <button type="button" class="small" onClick={() => void undo(one.number)}>Take back</button>}</td></tr>
             ))}</tbody>
           </table>
         </div>
@@ -97,7 +102,7 @@ export function PlanDocument({ query, changed }: { query: string; changed: () =>
   );
 }
 
-function Difference({ difference }: { difference: PlanDifference }) {
+function Difference({ difference }: { difference: ComparedPlan }) {
   const { settings, strategies, operators, plans, pinned } = difference;
   const lines: [string, unknown, unknown][] = [
     ...settings.map((one): [string, unknown, unknown] => [one.name, one.before, one.after]),

@@ -554,6 +554,12 @@ class PlanDifference(Shape):
     pinned: int
 
 
+class ComparedPlan(PlanDifference):
+    """What a document would make other; `base` stands for what it was compared with."""
+
+    base: str
+
+
 class AdoptedDifference(PlanDifference):
     """What the adopted plan of this number made other."""
 

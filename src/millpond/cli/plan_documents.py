@@ -58,11 +58,19 @@ def compare(file: File, url: Url = HERE, token: Token = None) -> None:
 
 
 @app.command()
-def adopt(file: File, url: Url = HERE, token: Token = None) -> None:
+def adopt(
+    file: File,
+    base: Annotated[
+        str | None,
+        typer.Option(help="As compare printed it: adopts nothing if something changed since."),
+    ] = None,
+    url: Url = HERE,
+    token: Token = None,
+) -> None:
     """Adopts a document while queries run, and prints what is other."""
     document = _read(file)
     with _connect(url, token) as pond:
-        _print(pond.adopt_plan(document))
+        _print(pond.adopt_plan(document, base=base))
 
 
 @app.command()
@@ -73,10 +81,16 @@ def adopted(url: Url = HERE, token: Token = None) -> None:
 
 
 @app.command()
-def undo(url: Url = HERE, token: Token = None) -> None:
+def undo(
+    plan: Annotated[
+        int | None, typer.Argument(metavar="[PLAN]", help="Its number, for it to be no other.")
+    ] = None,
+    url: Url = HERE,
+    token: Token = None,
+) -> None:
     """Takes the plan back that was adopted last."""
     with _connect(url, token) as pond:
-        _print(pond.undo_plan())
+        _print(pond.undo_plan(plan))
 
 
 @contextmanager

@@ -378,12 +378,17 @@ class Pond:
     def compare_plan(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Compare a document with the plan that runs; nothing changes.
 
+        Returns:
+            What would be other, and `base`, which stands for what the document was compared with.
+
         Raises:
             MillpondError: CQL-201 and CQL-214, it could not be adopted.
         """
         return self._plans.compare(document)
 
-    def adopt_plan(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]:
+    def adopt_plan(
+        self, document: Mapping[str, Any], by: str | None = None, base: str | None = None
+    ) -> dict[str, Any]:
         """Adopt a document while queries run; return what it made other, and its number.
 
         No answer and no change is another one. The plans of the queries it names stay as they are
@@ -392,21 +397,29 @@ class Pond:
         Args:
             document: The plan, whole or with the parts that are to be other.
             by: Who adopts it.
+            base: As `compare_plan` gave it: nothing is adopted if something has changed since.
 
         Raises:
-            MillpondError: as `compare_plan`.
+            MillpondError: as `compare_plan`; CQL-214, something has changed since `base`.
         """
         self._components.check_open()
-        return self._plans.adopt(document, by)
+        return self._plans.adopt(document, by, base)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
         """List the adopted plans that can be taken back, the last one first."""
         return self._plans.list_adopted()
 
-    def undo_plan(self) -> dict[str, Any]:
-        """Take the plan back that was adopted last. Raises CQL-201 if there is none."""
+    def undo_plan(self, plan: int | None = None) -> dict[str, Any]:
+        """Take the plan back that was adopted last.
+
+        Args:
+            plan: The number of that plan, for it to be no other; None for whichever it is.
+
+        Raises:
+            MillpondError: CQL-201, there is none; CQL-214, another plan was adopted last.
+        """
         self._components.check_open()
-        return self._plans.take_back()
+        return self._plans.take_back(plan)
 
     # -- rows ----------------------------------------------------------------------------------
 

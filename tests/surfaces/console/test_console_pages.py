@@ -266,10 +266,24 @@ def test_a_plan_is_edited_adopted_and_taken_back(page, pond: Pond) -> None:
     there.press("Adopt")
     there.sees("Plan 1 is adopted", "#document-said")
     assert [one["number"] for one in pond.adopted_plans()] == [1]
+    pond.undo_plan()  # somebody else does, and adopts another
+    pond.adopt_plan({"form": 1, "settings": {"scheduler": "chain"}})
     there.press("Take back")
-    there.sees("Plan 1 is taken back", "#document-said")
+    there.sees("plan 1 was not adopted last", ".error")
+    assert [one["number"] for one in pond.adopted_plans()] == [2]
+    there.wait(lambda: "scheduler" in there.find("main").text, "the list is as it was")
+    there.press("Take back")
+    there.sees("Plan 2 is taken back", "#document-said")
     assert pond.adopted_plans() == []
-    assert there.complaints() == []
+    # What was compared with something else is not adopted.
+    there.press("Export the plan of kinds")
+    there.editor("#document")
+    there.press("Show the difference")
+    there.sees("Nothing is other", "#difference")
+    pond.adopt_plan({"form": 1, "settings": {"scheduler": "greedy"}})
+    there.press("Adopt")
+    there.sees("what it was compared with has changed", ".error")
+    assert [one["number"] for one in pond.adopted_plans()] == [3]
 
 
 @pytest.mark.parametrize("width", [390, 1280, 2560])

@@ -54,9 +54,13 @@ def test_a_plan_is_exported_adopted_and_taken_back(
     compared = call("compare", str(file))
     assert [one["field"] for one in compared["operators"]] == ["synopsis"]
     assert call("adopted") == []
-    assert call("adopt", "-", given=json.dumps(document)) == {"number": 1, **compared}
+    base = compared.pop("base")
+    adopted = call("adopt", "-", "--base", base, given=json.dumps(document))
+    assert adopted == {"number": 1, **compared}
     assert [one["number"] for one in call("adopted")] == [1]
-    assert call("undo")["number"] == 1
+    with pytest.raises(MillpondError, match="CQL-214"):
+        call("undo", "2")
+    assert call("undo", "1")["number"] == 1
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]"], ids=["missing", "cut", "list"])

@@ -121,9 +121,13 @@ def compare_plan(document: Mapping[str, Any]) -> Steps[dict[str, Any]]:
     return dict(response.json())
 
 
-def adopt_plan(document: Mapping[str, Any]) -> Steps[dict[str, Any]]:
-    """Adopts a document while queries run; returns what it made other, and its number."""
-    return dict((yield from send("POST", "/v1/plan/adopt", dict(document))).json())
+def adopt_plan(document: Mapping[str, Any], *, base: str | None = None) -> Steps[dict[str, Any]]:
+    """Adopts a document while queries run; returns what it made other, and its number.
+
+    With the `base` of `compare_plan`, nothing is adopted if something has changed since.
+    """
+    asked = send("POST", "/v1/plan/adopt", dict(document), params=given(base=base))
+    return dict((yield from asked).json())
 
 
 def adopted_plans() -> Steps[list[dict[str, Any]]]:
@@ -131,9 +135,9 @@ def adopted_plans() -> Steps[list[dict[str, Any]]]:
     return list((yield from get("/v1/plan/adopted"))["plans"])
 
 
-def undo_plan() -> Steps[dict[str, Any]]:
-    """Takes the plan back that was adopted last; returns which one that was."""
-    return dict((yield from send("POST", "/v1/plan/undo")).json())
+def undo_plan(plan: int | None = None) -> Steps[dict[str, Any]]:
+    """Takes the plan back that was adopted last, if it is that one; returns which one that was."""
+    return dict((yield from send("POST", "/v1/plan/undo", params=given(plan=plan))).json())
 
 
 # Rows

@@ -277,21 +277,23 @@ class GuardedPond:
         self._rights().need(Role.ADMIN, _PLANS)
         return self._pond.compare_plan(document)
 
-    def adopt_plan(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]:
+    def adopt_plan(
+        self, document: Mapping[str, Any], by: str | None = None, base: str | None = None
+    ) -> dict[str, Any]:
         """Adopt a plan, as the caller."""
         rights = self._rights()
         rights.need(Role.ADMIN, _PLANS)
         self._note(f"ADOPT PLAN {_tell(document)}")
-        return self._pond.adopt_plan(document, by or rights.caller.id or None)
+        return self._pond.adopt_plan(document, by or rights.caller.id or None, base)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
         self._rights().need(Role.ADMIN, _PLANS)
         return self._pond.adopted_plans()
 
-    def undo_plan(self) -> dict[str, Any]:
+    def undo_plan(self, plan: int | None = None) -> dict[str, Any]:
         self._rights().need(Role.ADMIN, _PLANS)
-        self._note("UNDO PLAN")
-        return self._pond.undo_plan()
+        self._note("UNDO PLAN" if plan is None else f"UNDO PLAN {plan}")
+        return self._pond.undo_plan(plan)
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -119,7 +119,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/compare",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDifference) | describe_errors(*BODY, *BINDS),
+        responses=describe_answer(shapes.ComparedPlan) | describe_errors(*BODY, *BINDS),
     )
     def compare_plan(document: PlanBody) -> Response:
         """Returns what would be other if a document were adopted; nothing changes."""
@@ -131,9 +131,17 @@ def router(pond: ServedPond) -> APIRouter:
         responses=describe_answer(shapes.AdoptedDifference)
         | describe_errors(*BODY, *BINDS, *WRITES),
     )
-    def adopt_plan(document: PlanBody) -> Response:
+    def adopt_plan(
+        document: PlanBody,
+        base: Annotated[
+            str | Absent,
+            Query(
+                description="As comparing gave it: nothing is adopted if something changed since."
+            ),
+        ] = None,
+    ) -> Response:
         """Adopts a document while queries run; no answer and no change is another one."""
-        return _json(pond.adopt_plan(document))
+        return _json(pond.adopt_plan(document, base=base))
 
     @routes.get(
         "/v1/plan/adopted",
@@ -149,9 +157,13 @@ def router(pond: ServedPond) -> APIRouter:
         response_class=Response,
         responses=describe_answer(shapes.AdoptedPlan) | describe_errors(*WRITES),
     )
-    def undo_plan() -> Response:
+    def undo_plan(
+        plan: Annotated[
+            int | Absent, Query(description="The number of the plan, for it to be no other.")
+        ] = None,
+    ) -> Response:
         """Takes the plan back that was adopted last; returns which one that was."""
-        return _json(pond.undo_plan())
+        return _json(pond.undo_plan(plan))
 
     return routes
 

@@ -173,7 +173,8 @@ def _check_same(what: str, given: Mapping[str, Any], now: Mapping[str, Any]) -> 
             raise MillpondError(
                 "CQL-214",
                 f'the field "{name}" of {what} cannot be edited',
-                detail=f"It is {value!r}, which follows from the query.",
-                hint=f"What can be edited: strategy of a query; {', '.join(FIELDS)} of an operator;"
+                detail=f"It is {value!r} now, which follows from the query and the choices.",
+                hint="Export again if the plan has changed since. "
+                f"What can be edited: strategy of a query; {', '.join(FIELDS)} of an operator;"
                 f" {', '.join(list_settings())} of the settings.",
             )

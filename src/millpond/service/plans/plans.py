@@ -16,6 +16,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
+import xxhash
+
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.model.time import format_instant, now
@@ -83,10 +86,14 @@ class Plans:
     def compare(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Compare a document with what runs; nothing changes.
 
+        Returns:
+            The difference, with `base`, which stands for what the document was compared with.
+
         Raises:
             MillpondError: CQL-201 and CQL-214, the document is no plan that could be adopted.
         """
-        return self._propose(document).difference
+        version = self._components.log.version
+        return {"base": self._name_base(version), **self._propose(document, version).difference}
 
     def list_adopted(self) -> list[dict[str, Any]]:
         """List the plans that were adopted and can be taken back, the last one first."""
@@ -96,19 +103,29 @@ class Plans:
 
     # -- changing ----------------------------------------------------------------------------------
 
-    def adopt(self, document: Mapping[str, Any], by: str | None = None) -> dict[str, Any]:
+    def adopt(
+        self, document: Mapping[str, Any], by: str | None = None, base: str | None = None
+    ) -> dict[str, Any]:
         """Adopt a document; return the difference it made, with the number of the plan.
 
         Args:
             document: The plan.
             by: Who adopts it.
+            base: What it was compared with, as `compare` says; None for whatever is.
 
         Raises:
-            MillpondError: as `compare`.
+            MillpondError: as `compare`; CQL-214, something else is now than `base`.
         """
         with self._components.registrar.lock:
-            proposal = self._propose(document)
             version = self._components.log.version
+            if base is not None and base != self._name_base(version):
+                raise MillpondError(
+                    "CQL-214",
+                    "the plan is not adopted: what it was compared with has changed",
+                    detail="A plan was adopted or taken back, or a setting or a strategy altered.",
+                    hint="Export or compare again, and adopt with the new base.",
+                )
+            proposal = self._propose(document, version)
             held = version.settings.get(SETTING, {})
             number = held.get("number", 0) + 1
             before = {
@@ -131,11 +148,14 @@ class Plans:
             self._commit(plan, proposal.settings, proposal.strategies, proposal.touched)
         return {"number": number, **proposal.difference}
 
-    def take_back(self) -> dict[str, Any]:
+    def take_back(self, number: int | None = None) -> dict[str, Any]:
         """Take the plan back that was adopted last; return its number and when it was adopted.
 
+        Args:
+            number: Which one that must be; None for any.
+
         Raises:
-            MillpondError: CQL-201, no plan is adopted.
+            MillpondError: CQL-201, no plan is adopted; CQL-214, another one was adopted last.
         """
         with self._components.registrar.lock:
             version = self._components.log.version
@@ -143,6 +163,13 @@ class Plans:
             if not held.get("past"):
                 raise MillpondError("CQL-201", "no adopted plan that could be taken back")
             *past, before = held["past"]
+            if number not in (None, before["number"]):
+                raise MillpondError(
+                    "CQL-214",
+                    f"plan {number} was not adopted last",
+                    detail=f"Plan {before['number']} was, and nothing was taken back.",
+                    hint="Plans are taken back one after the other, the last one first.",
+                )
             plan = {"number": held["number"], "choices": before["choices"], "past": past}
             strategies = {
                 int(id): strategy
@@ -187,8 +214,16 @@ class Plans:
     def _list_running(self, version: Version) -> RunningPlans:
         return RunningPlans(version, self._components.derivations)
 
-    def _propose(self, document: Mapping[str, Any]) -> Proposal:
-        version = self._components.log.version
+    def _name_base(self, version: Version) -> str:
+        """Name what a document is compared with: the settings, the choices and the strategies."""
+        running = self._list_running(version).choose(None)
+        strategies = sorted(
+            (one.query.id, str(one.query.options.get("strategy"))) for one in running if one.query
+        )
+        said = orjson.dumps([dict(version.settings), strategies], option=orjson.OPT_SORT_KEYS)
+        return str(xxhash.xxh3_64_hexdigest(said))
+
+    def _propose(self, document: Mapping[str, Any], version: Version) -> Proposal:
         running = self._list_running(version)
         edits = read_edits(document, running, version.settings)
         settings = check_system_settings(edits.settings)

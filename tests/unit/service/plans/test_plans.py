@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +117,55 @@ def test_an_operators_entity_is_set_by_the_same_choices(pond: Pond) -> None:
     assert fetch(pond)["three"][: len(before["three"])] == before["three"]
     now = [e for e in pond.entities.every() if "order" in e.settings]
     assert [e.settings["order"] for e in now] == [["b", "c", "a"]]
+
+
+def change_settings(pond: Pond) -> None:
+    pond.execute("ALTER SYSTEM SET (scheduler = 'chain')")
+
+
+def change_strategy(pond: Pond) -> None:
+    pond.execute("ALTER QUERY more SET (strategy = 'negative')")
+
+
+def adopt_another(pond: Pond) -> None:
+    pond.adopt_plan({"form": 1, "settings": {"scheduler": "chain"}})
+
+
+def adopt_and_take_back(pond: Pond) -> None:
+    adopt_another(pond)
+    pond.undo_plan()
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [change_settings, change_strategy, adopt_another, adopt_and_take_back]
+)
+def test_what_was_compared_with_something_else_is_not_adopted(
+    pond: Pond, meanwhile: Callable[[Pond], None]
+) -> None:
+    push(pond, 1, 2)
+    document = pond.export_plan()
+    document["settings"]["scheduler"] = "greedy"
+    base = pond.compare_plan(document)["base"]
+    assert pond.compare_plan(document)["base"] == base
+    push(pond, 3, 4)
+    meanwhile(pond)
+    before = pond.export_plan(), pond.adopted_plans()
+    with pytest.raises(MillpondError, match="CQL-214") as refused:
+        pond.adopt_plan(document, base=base)
+    assert "Export or compare again" in str(refused.value.hint)
+    assert (pond.export_plan(), pond.adopted_plans()) == before
+    document = pond.export_plan()
+    document["settings"]["scheduler"] = "greedy"
+    pond.adopt_plan(document, base=pond.compare_plan(document)["base"])
+    assert pond.export_plan()["settings"]["scheduler"] == "greedy"
+
+
+def test_the_plan_that_is_meant_is_taken_back_or_none(pond: Pond) -> None:
+    for scheduler in ("greedy", "chain"):
+        pond.adopt_plan({"form": 1, "settings": {"scheduler": scheduler}})
+    for other in (1, 3):
+        with pytest.raises(MillpondError, match=f"CQL-214.*plan {other} was not adopted last"):
+            pond.undo_plan(other)
+    assert pond.export_plan()["settings"]["scheduler"] == "chain"
+    assert [pond.undo_plan(number)["number"] for number in (2, 1)] == [2, 1]
+    assert pond.adopted_plans() == []
