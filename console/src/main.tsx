@@ -41,7 +41,7 @@ function App() {
         <Glance />
         <Connection />
       </header>
-      <Shown key={page === "query" ? name : page} />
+      {(asking.value === null || caller.value) && <Shown key={page === "query" ? name : page} />}
       <SignIn />
     </>
   );
