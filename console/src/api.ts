@@ -1,6 +1,7 @@
 // Calls of the public HTTP API, typed by its OpenAPI document, with the token of this tab.
 import { signal } from "@preact/signals";
 import type { components, paths } from "./contract";
+import { forgetTexts } from "./tabs";
 
 type Schemas = components["schemas"];
 export type AdoptedPlan = Schemas["AdoptedPlan"];
@@ -57,8 +58,11 @@ export const token = {
     answered = [];
     for (const go of waiting) go();
   },
+  /** Signs out: what the token's owner wrote here is not shown to the next one. */
   forget() {
     sessionStorage.removeItem(KEY);
+    forgetTexts();
+    history.replaceState(null, "", "#/write");
     location.reload();
   },
 };
@@ -86,7 +90,7 @@ export async function call<M extends Method, P extends keyof paths>(
   const response = await send(method, address(path, sent.path, sent.query as object), "application/json",
     sent.body, sent.signal);
   const text = await response.text();
-  return (text ? JSON.parse(text, exact as never) : null) as Answers<Call<P, M>>;
+  return (text ? parseExactly(text) : null) as Answers<Call<P, M>>;
 }
 
 /** The address of a call, relative to the page. */
@@ -144,8 +148,21 @@ async function problem(response: Response): Promise<Problem> {
   }
 }
 
-/** Keeps integers beyond 2^53 as they were written, where the browser tells how. */
+/** An integer beyond 2^53 as it was written; written as a number again, also within lists. */
+class Whole {
+  constructor(private readonly source: string) {}
+  toString = () => this.source;
+  valueOf = () => Number(this.source);
+  toJSON = () => {
+    const { rawJSON } = JSON as { rawJSON?: (source: string) => unknown };
+    return rawJSON ? rawJSON(this.source) : this.source;
+  };
+}
+
+/** Parses JSON that the server sent; whole numbers stay exact where the browser tells how they were written. */
+export const parseExactly = (text: string): unknown => JSON.parse(text, exact as never);
+
 function exact(_: string, value: unknown, context?: { source: string }): unknown {
   const beyond = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
-  return beyond && context ? context.source : value;
+  return beyond && context ? new Whole(context.source) : value;
 }

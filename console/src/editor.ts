@@ -27,7 +27,8 @@ const look = EditorView.theme({
   "&": { fontSize: "0.9rem", backgroundColor: "var(--panel)", color: "var(--ink)" },
   "&.cm-focused": { outline: "2px solid var(--water)", outlineOffset: "-2px" },
   ".cm-scroller": { fontFamily: "var(--mono)", lineHeight: "1.55", minHeight: "9rem", maxHeight: "45vh", overflow: "auto" },
-  ".cm-content": { caretColor: "var(--ink)" },
+  // As high as the box: a click anywhere in it is a click into the text.
+  ".cm-content": { caretColor: "var(--ink)", minHeight: "9rem" },
   ".cm-cursor": { borderLeftColor: "var(--ink)" },
   ".cm-gutters": { backgroundColor: "var(--raised)", color: "var(--soft)", border: "none" },
   ".cm-activeLine, .cm-activeLineGutter": { backgroundColor: "var(--active-line)" },

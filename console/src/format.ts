@@ -16,8 +16,9 @@ export function bytes(n: number): string {
 
 export function duration(seconds: number): string {
   const units: [number, string][] = [[86400, "d"], [3600, "h"], [60, "min"]];
-  const [size, unit] = units.find(([length]) => seconds >= length) ?? [1, "s"];
-  return `${Math.floor(seconds / size)} ${unit}`;
+  // Rounded; what would be 60 min is 1 h.
+  const [size, unit] = units.find(([length], i) => seconds >= length - (units[i + 1]?.[0] ?? 1) / 2) ?? [1, "s"];
+  return `${Math.round(seconds / size)} ${unit}`;
 }
 
 /** A length of time that may be short. */
@@ -34,10 +35,13 @@ export function perSecond(rate: number | undefined): string {
 export const isNumber = (type: string) => /INT$|INTEGER|FLOAT|DOUBLE|DECIMAL|HUGEINT/.test(type) && !/\[/.test(type);
 export const isTime = (type: string) => /^(TIMESTAMP|DATE)/.test(type) && !/\[/.test(type);
 
+/** A list of decimals, which come as texts so that no digit is lost, as numbers. */
+const bare = (value: unknown): string => (Array.isArray(value) ? `[${value.map(bare).join(",")}]` : String(value));
+
 /** A value of a cell as text. */
 export function cell(value: unknown, type = ""): string {
   if (value === null || value === undefined) return "null";
-  if (typeof value === "object") return JSON.stringify(value);
+  if (typeof value === "object") return /DECIMAL.*\[\]$/.test(type) && Array.isArray(value) ? bare(value) : JSON.stringify(value);
   return isTime(type) ? moment(String(value)) : String(value);
 }
 

@@ -20,7 +20,11 @@ const PAGES: Record<string, { title: string; key: string; admins?: boolean; show
 
 function App() {
   const { page, name } = route.value;
-  const Shown = page === "query" ? OneQuery : (PAGES[page] ?? PAGES.write!).show;
+  const refused = PAGES[page]?.admins && caller.value !== null && !isAdmin.value;
+  const Shown = page === "query" ? OneQuery : refused ? AdminsOnly : (PAGES[page] ?? PAGES.write!).show;
+  useEffect(() => {
+    if (page !== "query" && !PAGES[page]) location.replace(link("write"));
+  }, [page]);
   useEffect(() => {
     document.title = `${page === "query" ? name : (PAGES[page]?.title ?? "Write")} · Millpond`;
   }, [page, name]);
@@ -41,6 +45,10 @@ function App() {
       <SignIn />
     </>
   );
+}
+
+function AdminsOnly() {
+  return <main><section class="panel"><p class="nothing">This page is for the admin alone: it tells of all owners.</p></section></main>;
 }
 
 function Glance() {

@@ -1,6 +1,7 @@
 // What all pages ask: who calls, the state of the pond, what there are names of.
 import { computed, signal } from "@preact/signals";
 import { type CallerFacts, Problem, type Relation, type Signature, type Status, type Stream, call, online } from "./api";
+import { belongTo } from "./tabs";
 
 const EVERY_MS = 2000;
 const KEPT = 150;
@@ -34,7 +35,11 @@ export async function watch(): Promise<void> {
 }
 
 async function look(): Promise<void> {
-  if (!caller.value) caller.value = await call("get", "/v1/caller");
+  if (!caller.value) {
+    const found = await call("get", "/v1/caller");
+    if (belongTo(found.owner ?? "")) location.reload();
+    caller.value = found;
+  }
   const before = status.value;
   const found = await call("get", "/v1/status");
   status.value = found;

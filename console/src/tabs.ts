@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 
 export interface Tab { id: number; text: string }
-const TABS = "millpond-tabs", HISTORY = "millpond-history", MOST = 200;
+const TABS = "millpond-tabs", HISTORY = "millpond-history", OWNER = "millpond-owner", MOST = 200;
 
 function kept<T>(key: string, otherwise: T): T {
   try {
@@ -29,6 +29,14 @@ export function write(text: string): void {
   keep(tabs.value.map((one) => (one.id === id ? { ...one, text } : one)));
 }
 
+/** Shows a text: in the tab that has it, in the current one if that is empty, or in a new one. */
+export function show(text: string): void {
+  const found = tabs.value.find((one) => one.text === text);
+  if (found) current.value = found.id;
+  else if (tab().text.trim()) open(text);
+  else write(text);
+}
+
 export function open(text = ""): void {
   const id = Math.max(...tabs.value.map((one) => one.id)) + 1;
   keep([...tabs.value, { id, text }]);
@@ -52,4 +60,18 @@ export function remember(text: string): void {
 export function forgetHistory(): void {
   history.value = [];
   localStorage.removeItem(HISTORY);
+}
+
+/** Forgets the texts, their history and whose they are, before somebody else signs in. */
+export function forgetTexts(): void {
+  for (const key of [TABS, HISTORY, OWNER]) localStorage.removeItem(key);
+}
+
+/** Says who has signed in; returns whether the texts were somebody else's, and are forgotten. */
+export function belongTo(owner: string): boolean {
+  const before = localStorage.getItem(OWNER);
+  const others = before !== null && before !== owner;
+  if (others) forgetTexts();
+  localStorage.setItem(OWNER, owner);
+  return others;
 }

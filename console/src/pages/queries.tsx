@@ -1,7 +1,7 @@
 // Queries: all there are, found as somebody types, changed one by one or together.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type ErrorFields, type ListedQuery, type QueryCost, call } from "../api";
+import { type ErrorFields, type ListedQuery, type QueryCost, Problem, call } from "../api";
 import { bytes, count, many, moment, spell } from "../format";
 import { fieldsOf, ProblemBox } from "../parts/problem";
 import { VirtualTable } from "../parts/rows";
@@ -69,19 +69,38 @@ async function fill(filter: Filter, upto: number): Promise<void> {
   }
 }
 
+/** What queries cost; those that somebody has dropped leave the choice and the list. */
+async function readCosts(ids: number[]): Promise<QueryCost[]> {
+  try {
+    return (await call("get", "/v1/costs", { query: { queries: ids.join(","), limit: 1000 } })).queries;
+  } catch (problem) {
+    // One that is gone is refused with all: halves of the list tell which it is.
+    if (!(problem instanceof Problem) || problem.status < 400 || problem.status >= 500) throw problem;
+    if (ids.length > 1) {
+      const half = ids.length >> 1;
+      return [...await readCosts(ids.slice(0, half)), ...await readCosts(ids.slice(half))];
+    }
+    chosen.value = new Set([...chosen.value].filter((id) => id !== ids[0]));
+    const left = loaded.value.filter((query) => query.id !== ids[0]);
+    total.value -= loaded.value.length - left.length;
+    loaded.value = left;
+    return [];
+  }
+}
+
 /** Looks what the rows that are seen cost. */
 async function weigh(start: number, end: number): Promise<void> {
   const seen = loaded.value.slice(start, end).map((query) => query.id);
   if (looking || !seen.length) return;
   looking = true;
   try {
-    const found = await call("get", "/v1/costs", { query: { queries: seen.join(","), limit: 1000 } });
+    const found = await readCosts(seen);
     const next = new Map(costs.value);
     for (const id of seen) next.delete(id);
-    for (const cost of found.queries) next.set(cost.id, cost);
+    for (const cost of found) next.set(cost.id, cost);
     costs.value = next;
   } catch {
-    // Some were dropped meanwhile, or the server is away: the header says so.
+    // The server is away: the header says so.
   } finally {
     looking = false;
   }
@@ -90,6 +109,8 @@ async function weigh(start: number, end: number): Promise<void> {
 export function Queries() {
   const filter = readFilter();
   const [error, setError] = useState<ErrorFields | null>(null);
+  /** Why the last action was refused; it stays until the next one. */
+  const [refused, setRefused] = useState<ErrorFields | null>(null);
   const [said, setSaid] = useState("");
   const key = JSON.stringify(filter);
   const attempt = async (act: () => Promise<void>) => {
@@ -121,12 +142,19 @@ export function Queries() {
     }
     before.current = there;
   }, [there]);
-  const act = (what: string, work: (names: string) => Promise<{ queries: number }>) => attempt(async () => {
-    const { queries } = await work([...chosen.value].join(","));
-    setSaid(`${many(queries, "query", "queries")} ${what}`);
-    chosen.value = new Set();
-    await find(filter);
-  });
+  const act = async (what: string, work: (names: string) => Promise<{ queries: number }>) => {
+    setRefused(null);
+    setSaid("");
+    try {
+      const { queries } = await work([...chosen.value].join(","));
+      setSaid(`${many(queries, "query", "queries")} ${what}`);
+      chosen.value = new Set();
+    } catch (problem) {
+      setRefused(fieldsOf(problem));
+      if (chosen.value.size) await readCosts([...chosen.value].slice(0, 1000)).catch(fieldsOf);
+    }
+    await attempt(() => find(filter));
+  };
   const alter = (options: Record<string, unknown>, what: string) =>
     act(what, (queries) => call("patch", "/v1/queries", { query: { queries }, body: options as never }));
   const picked = chosen.value.size;
@@ -155,7 +183,9 @@ export function Queries() {
             <button type="button" disabled={!picked} onClick={() => alter({ active: false }, "deactivated")}>Deactivate</button>
             <button type="button" disabled={!picked} onClick={() => {
               const weight = prompt("How much more than others are they worth? 1 is usual:", "1");
-              if (weight !== null) void alter({ weight: Number(weight) }, "weighed");
+              if (weight === null) return;
+              if (Number(weight) > 0 && Number.isFinite(Number(weight))) void alter({ weight: Number(weight) }, "weighed");
+              else setSaid(`A weight is a number greater than 0; "${weight}" is none. Nothing was changed.`);
             }}>Weigh</button>
             <button type="button" disabled={!picked} onClick={() => {
               const given = prompt("Which option, and its value? For example: max_rows = 1000", "");
@@ -174,6 +204,7 @@ export function Queries() {
             <span class="soft" role="status">{said}</span>
           </div>
         )}
+        {refused && <ProblemBox error={refused} />}
         {error && <ProblemBox error={error} />}
         {total.value === 0 && took.value !== null ? (
           <p class="nothing">{Object.keys(without({ ...filter, sort: undefined } as never)).length ? "No query is like that." : <>No queries yet. <a href={link("write")}>Write one</a> and press Register.</>}</p>

@@ -1,6 +1,6 @@
 // One query: its answer now or at a kept instant, as it changes, its plan, and what it is.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { type Answer, type ErrorFields, type Query, type QueryCost, Problem, address, call, send } from "../api";
+import { type Answer, type ErrorFields, type Query, type QueryCost, Problem, address, call, parseExactly, send } from "../api";
 import { bytes, count, instant, moment, seconds, spell } from "../format";
 import { AnswerBox, type Taken, base, shell } from "../parts/answer";
 import { fieldsOf, ProblemBox } from "../parts/problem";
@@ -12,6 +12,8 @@ type Level = (typeof LEVELS)[number];
 /** How often at most a followed answer is asked again, in milliseconds. */
 const REST_MS = 400;
 const MOST_CHANGES = 100;
+/** How often the query itself is looked at, in milliseconds. */
+const DESCRIBED_MS = 2000;
 /** How long each instant is shown while time is played, in milliseconds. */
 const STEP_MS = 700;
 
@@ -26,6 +28,8 @@ export function OneQuery() {
   const [error, setError] = useState<ErrorFields | null>(null);
   const [events, setEvents] = useState<Event[]>([]);
   const [connected, setConnected] = useState(false);
+  /** What the server says since the query is there no longer. */
+  const [gone, setGone] = useState<ErrorFields | null>(null);
   const turn = useRef(0);
   const attempt = async (act: () => Promise<void>) => {
     try {
@@ -35,39 +39,53 @@ export function OneQuery() {
       setError(fieldsOf(problem));
     }
   };
-  const describe = () => attempt(async () => setQuery(await call("get", "/v1/queries/{query}", { path: { query: name } })));
+  const describe = async () => {
+    try {
+      setQuery(await call("get", "/v1/queries/{query}", { path: { query: name } }));
+      setGone(null);
+    } catch (problem) {
+      const gone = fieldsOf(problem);
+      if (problem instanceof Problem && problem.status >= 400 && problem.status < 500) setGone(gone);
+    }
+  };
   const invoke = () => attempt(async () => {
     const mine = ++turn.current;
     const found = await call("get", "/v1/queries/{query}/result", { path: { query: name }, query: { at: at ?? undefined } });
     if (mine === turn.current) setAnswer(found);
   });
-  useEffect(() => { setQuery(null); setAnswer(null); setEvents([]); void describe(); }, [name]);
+  useEffect(() => { setQuery(null); setAnswer(null); setEvents([]); setGone(null);
+    void describe();
+    // Others drop and change it too.
+    const timer = setInterval(() => { if (!document.hidden) void describe(); }, DESCRIBED_MS);
+    return () => clearInterval(timer);
+  }, [name]);
   useEffect(() => { void invoke(); }, [name, at]);
   useEffect(() => {
-    if (!live) return undefined;
+    if (!live || gone) return undefined;
     const followed = follow(name, (event) => {
       setEvents((before) => [event, ...before].slice(0, MOST_CHANGES));
     }, () => void invoke(), setConnected, setError);
     return () => { followed(); setConnected(false); };
-  }, [name, live]);
-  if (error && !query) return <main><section class="panel"><ProblemBox error={error} /><p class="nothing"><a href={link("queries")}>All queries</a></p></section></main>;
+  }, [name, live, gone !== null]);
+  if ((gone ?? error) && !query) return <main><section class="panel"><ProblemBox error={(gone ?? error)!} /><p class="nothing"><a href={link("queries")}>All queries</a></p></section></main>;
   if (!query) return <main><section class="panel"><p class="nothing">Looking for {name} …</p></section></main>;
   return (
     <main>
       <section class="panel" aria-labelledby="query-title">
         <div class="tools">
           <h2 id="query-title">{query.name}</h2>
-          <State query={query} />
+          {gone ? <span class="tag suspended">dropped</span> : <State query={query} />}
           <span class="fill" />
           <label><input type="checkbox" id="live" checked={live} onChange={(event) => change({ live: event.currentTarget.checked ? 1 : "", at: "" })} /> live</label>
-          {live && <span class={`tag ${connected ? "active" : "suspended"}`} id="feed">{connected ? "following" : "connecting"}</span>}
+          {live && !gone && <span class={`tag ${connected ? "active" : "suspended"}`} id="feed">{connected ? "following" : "connecting"}</span>}
           <button type="button" onClick={() => void invoke()}>Ask again</button>
-          {canWrite.value && <Actions query={query} done={describe} failed={setError} />}
+          {canWrite.value && !gone && <Actions query={query} done={describe} failed={setError} />}
         </div>
         <pre class="cql"><code>{query.cql}</code></pre>
         {query.suspended && <p class="reason">Suspended: {query.suspended}</p>}
         {query.reduced && <p class="soft pad">Reduced when it was registered: {query.reduced}</p>}
-        {error && <ProblemBox error={error} />}
+        {gone && <p class="reason" role="alert">It is there no longer: {gone.message}. <a href={link("queries")}>All queries</a></p>}
+        {error && !gone && <ProblemBox error={error} />}
         <Instants answer={answer} at={at} />
         {answer && (
           <AnswerBox rows={answer} facts={answer} name={query.name} view={params.get("view") ?? "table"} form={params.get("form") ?? ""}
@@ -137,7 +155,7 @@ function follow(
         };
         for (const kind of ["change", "answer", "mark", "stopped", "ended", "altered"]) {
           source.addEventListener(kind, (message) => {
-            const event = JSON.parse((message as MessageEvent<string>).data) as Event;
+            const event = parseExactly((message as MessageEvent<string>).data) as Event;
             if (kind !== "mark") onEvent({ ...event, event: kind });
             changed();
           });
@@ -305,7 +323,7 @@ function Costs({ query }: { query: Query }) {
     <section class="panel" aria-labelledby="costs-title" id="costs">
       <div class="tools">
         <h2 id="costs-title">What it costs</h2>
-        <span class="soft">{cost?.followed ? "of matching and answers since the server was started, of operators since it is followed"
+        <span class="soft">{cost?.followed || query.changes ? "of matching and answers since the server was started, of operators since it is followed"
           : "Nobody follows it: it costs what its predicate takes when elements come, and each answer when it is asked."}</span>
       </div>
       <dl class="facts">{facts.map(([key, value, title]) => <div title={title}><dt>{key}</dt><dd>{value}</dd></div>)}</dl>

@@ -14,16 +14,17 @@ interface Outcome { text: string; results: Result[]; error: ErrorFields | null }
 const outcome = signal<Outcome | null>(null);
 const running = signal(false);
 const LEVELS = ["logical", "syntax", "rewritten", "shared", "runtime", "approximation"] as const;
+/** How much of a text is in the address. */
+const SHARED = 20_000;
 let editor: Editor | null = null;
+/** Whether no text was shown since the page was loaded. */
+let fresh = true;
 
 export function Write() {
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const given = route.value.params.get("text");
-    if (given !== null && given !== tabs.tab().text) {
-      if (tabs.tab().text.trim()) tabs.open(given);
-      else tabs.write(given);
-    }
+    if (given !== null) tabs.show(given);
     editor = makeEditor(host.current!, {
       text: tabs.tab().text,
       onChange: (text) => { tabs.write(text); share(); },
@@ -31,7 +32,18 @@ export function Write() {
     });
     editor.view.focus();
     const stop = keywords.subscribe(() => editor?.renew());
-    return () => { stop(); editor?.end(); editor = null; };
+    // Another address in an open page: the editor shows its text.
+    const follow = () => {
+      const { page, params } = route.value;
+      const text = params.get("text");
+      if (page !== "write" || text === null || text === tabs.tab().text.slice(0, SHARED)) return;
+      tabs.show(text);
+      editor?.setText(text);
+    };
+    addEventListener("hashchange", follow);
+    if (given !== null && fresh) void runShared(given);
+    fresh = false;
+    return () => { removeEventListener("hashchange", follow); stop(); editor?.end(); editor = null; };
   }, []);
   const pick = (id: number) => {
     tabs.current.value = id;
@@ -205,7 +217,7 @@ function Catalog({ put }: { put: (text: string) => void }) {
 }
 
 function share(): void {
-  if (route.value.page === "write") change({ text: tabs.tab().text.slice(0, 20_000) });
+  if (route.value.page === "write") change({ text: tabs.tab().text.slice(0, SHARED) });
 }
 
 async function run(): Promise<void> {
@@ -217,6 +229,17 @@ async function run(): Promise<void> {
     return (await call("post", "/v1/statements", { body: { text } })).results;
   });
   await readCatalog().catch(fieldsOf);
+}
+
+/** Runs the text of a link if it is one statement that only reads. */
+async function runShared(text: string): Promise<void> {
+  try {
+    const { statements, wrong } = await call("post", "/v1/parse", { body: { text } });
+    const reads = /^\s*(select|with)\b/i.test(statements[0]?.printed ?? "");
+    if (!wrong && statements.length === 1 && reads && editor?.text() === text) await run();
+  } catch (problem) {
+    fieldsOf(problem); // the header says that the server is away
+  }
 }
 
 async function work(text: string, from: number, act: () => Promise<Result[]>): Promise<void> {

@@ -38,9 +38,9 @@ export function Chart({ rows, picture, label }: { rows: Rows; picture: Picture; 
     const numeric = isTime(type) || isNumber(type);
     const place = (value: unknown) => (isTime(type) ? seconds(String(value)) : Number(value));
     const ordered = numeric
-      ? rows.rows.filter((row) => row[x] !== null).sort((a, b) => place(a[x]) - place(b[x])) : rows.rows;
+      ? rows.rows.filter((row) => row[x] !== null && drawable(place(row[x]))).sort((a, b) => place(a[x]) - place(b[x])) : rows.rows;
     const xs = ordered.map((row, i) => (numeric ? place(row[x]) : i));
-    const data = [xs, ...ys.map((y) => ordered.map((row) => (row[y] === null ? null : Number(row[y]))))];
+    const data = [xs, ...ys.map((y) => ordered.map((row) => (row[y] === null || !drawable(Number(row[y])) ? null : Number(row[y]))))];
     const names = ordered.map((row) => cell(row[x], type));
     const beside = form === "bar" && !numeric && ys.length > 1;
     const plot = draw(element, (beside ? layBeside(data) : data) as uPlot.AlignedData, {
@@ -49,7 +49,29 @@ export function Chart({ rows, picture, label }: { rows: Rows; picture: Picture; 
     });
     return () => plot.end();
   }, [rows, picture.form, picture.x, picture.ys.join()]);
-  return <div class="chart" ref={box} role="img" aria-label={label} />;
+  const left = countLeftOut(rows, picture);
+  return (
+    <>
+      <div class="chart" ref={box} role="img" aria-label={label} />
+      {left > 0 && <p class="soft pad">{left === 1 ? "1 value is left out" : `${left} values are left out`}: NaN, infinite, or too large to be drawn.</p>}
+    </>
+  );
+}
+
+/** Whether a value has a place on an axis. */
+const drawable = (value: number) => Math.abs(value) < 1e30;
+
+function countLeftOut(rows: Rows, { x, ys }: Picture): number {
+  const read = [...new Set(isNumber(rows.types[x]!) ? [x, ...ys] : ys)];
+  return rows.rows.flatMap((row) => read.filter((i) => row[i] !== null && !drawable(Number(row[i])))).length;
+}
+
+/** As much room as the longest label takes. */
+function sizeAxis(plot: uPlot, labels: string[] | null, place: number, cycle: number): number {
+  const axis = plot.axes[place] as uPlot.Axis & { _size: number };
+  if (cycle > 1) return axis._size;
+  const longest = Math.max(0, ...(labels ?? []).map((label) => String(label ?? "").length));
+  return Math.max(64, 24 + 7.5 * longest);
 }
 
 interface Drawn {
@@ -94,7 +116,7 @@ export function draw(element: HTMLElement, data: uPlot.AlignedData, drawn: Drawn
         splits: () => steps(names.length, element.clientWidth).map((i) => i * each + middle),
         values: (_: uPlot, at: number[]) => at.map(nameAt),
       } : {}) },
-      { ...axis, size: 64 },
+      { ...axis, size: sizeAxis },
     ],
     series: [
       { label: drawn.labels[0]!, ...(names ? { value: (_: uPlot, i: number | null) => (i === null ? "" : nameAt(i)) } : {}) },

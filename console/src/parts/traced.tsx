@@ -48,7 +48,7 @@ export function Traced({ trace, error, tuple, look }: Found) {
         <span class="soft">{trace && `epoch ${count(trace.epoch ?? 0)}: ${many(trace.rows, "tuple", "tuples")}, the last ${trace.tuples.length} of them; ${many(trace.predicates, "predicate", "predicates")}`}</span>
       </div>
       {error && <ProblemBox error={error} />}
-      {trace?.tuples.length === 0 && <p class="nothing">Nothing has come, or it is no longer kept.</p>}
+      {trace?.tuples.length === 0 && <p class="nothing">No tuples yet, or they are no longer kept.</p>}
       {trace && trace.tuples.length > 0 && (
         <div class="scroll short" tabIndex={0} role="region" aria-label="Traced tuples">
           <table>

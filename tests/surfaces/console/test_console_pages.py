@@ -113,6 +113,41 @@ def test_from_an_empty_pond_to_a_chart_that_moves(browser: Browser, tmp_path: Pa
         assert browser.complaints() == []
 
 
+def test_what_is_linked_is_shown_and_only_read(page, pond: Pond) -> None:
+    there = page("#/write?text=SELECT%20[9007199254740995]%20AS%20n%20FROM%20flights")
+    there.sees("[9007199254740995]", "#results")  # it is run, and the list is exact
+    there.run("location.hash = '#/write?text=SELECT%20carrier%20FROM%20flights'")
+    there.wait(lambda: "carrier" in there.editor().text, "the editor keeps the earlier text")
+    there.press("Run")
+    there.sees("carrier", "#results")
+    there.open(there.run("return location.href.split('#')[0]") + "#/write?text=DROP STREAM flights")
+    there.sees("running", "#state")
+    there.run("location.hash = '#/nonsense'")
+    there.wait(lambda: "#/write" in there.run("return location.hash"), "the address stays")
+    assert "flights" in [stream.name for stream in pond.streams()]
+    assert there.complaints() == []
+
+
+def test_what_somebody_else_drops_leaves_the_choice(page, pond: Pond) -> None:
+    pond.execute(QUERY)
+    pond.execute("CREATE QUERY other AS SELECT * FROM flights [ROWS 10]")
+    there = page("#/queries")
+    there.sees("2 found", "#found")
+    there.click("thead input[type=checkbox]")
+    there.sees("2 chosen")
+    pond.execute("DROP QUERY other")
+    there.press("Deactivate")
+    there.sees("1 chosen")
+    there.sees("1 found", "#found")
+    there.run("location.hash = '#/query/late?live=1'")
+    there.sees("following", "#feed")
+    pond.execute("DROP QUERY late")
+    there.sees("It is there no longer")
+    assert "following" not in there.text()
+    assert "Deactivate" not in there.text()
+    assert there.complaints() == []
+
+
 def test_queries_and_one_query(page, pond: Pond) -> None:
     pond.execute(QUERY)
     pond.execute("CREATE QUERY other AS SELECT * FROM flights [ROWS 10]")
