@@ -338,7 +338,7 @@ class Surface(RuleBasedStateMachine):
         document = self.call("GET", "/v1/plan/document", 200).json()
         shapes.PlanDocument.model_validate(document)
         compared = self.call("POST", "/v1/plan/compare", 200, json=document)
-        shapes.PlanDifference.model_validate(compared.json())
+        shapes.ComparedPlan.model_validate(compared.json())
         adopted = self.call("POST", "/v1/plan/adopt", 200, json=document).json()
         shapes.AdoptedDifference.model_validate(adopted)
         listed = shapes.AdoptedPlans.model_validate(

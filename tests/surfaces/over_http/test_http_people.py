@@ -295,3 +295,9 @@ def test_tickets_without_tokens(pond: Pond) -> None:
         assert client.get("/v1/changes", params=page).is_success
         wrong = client.get("/v1/changes", params={**page, "ticket": "x"})
         assert (wrong.status_code, code_of(wrong)) == (401, "SERVE-706")
+
+
+def test_an_adopted_plan_names_its_owner(app: FastAPI, tokens: Path) -> None:
+    with client_of(app, make_token(tokens, "ann", "admin", [])) as ann:
+        ann.post("/v1/plan/adopt", json={"form": 1}).raise_for_status()
+        assert [plan["by"] for plan in ann.get("/v1/plan/adopted").json()["plans"]] == ["ann"]

@@ -36,7 +36,7 @@ def test_the_access_log_has_a_line_for_each_request(
     ):
         http.get("/v1/status?secret=magpie", headers={HEADER: "r1"})
         http.get("/a%0Ab")
-    lines = [record.getMessage() for record in caplog.records]
+    lines = [record.getMessage() for record in caplog.records if record.name == "millpond.access"]
     assert len(lines) == 2
     assert re.search(r"GET /v1/status 400 \d+ bytes \d+\.\d ms", lines[0])
     assert "GET /a%0Ab 404" in lines[1]

@@ -284,7 +284,8 @@ class GuardedPond:
         rights = self._rights()
         rights.need(Role.ADMIN, _PLANS)
         self._note(f"ADOPT PLAN {_tell(document)}")
-        return self._pond.adopt_plan(document, by or rights.caller.id or None, base)
+        caller = rights.caller
+        return self._pond.adopt_plan(document, by or caller.owner or caller.id or None, base)
 
     def adopted_plans(self) -> list[dict[str, Any]]:
         self._rights().need(Role.ADMIN, _PLANS)
