@@ -75,6 +75,9 @@ def create_app(
         # A path is served as it is: a trailing slash is not redirected to another path.
         redirect_slashes=False,
         servers=[{"url": prefix}] if prefix else None,
+        # FastAPI's own spans have query strings, in which a ticket may stand; `observe/spans.py`
+        # makes what is told. A FastAPI without telemetry passes over this.
+        telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
     problems.install(app)
     app.state.followers = Subscribers()

@@ -25,15 +25,25 @@ from millpond.service.observe.spans import Spans
 from millpond.testing.local_runtime import open_local
 
 PROGRAM = """
-import sys
+import asyncio, sys
+import httpx
+from millpond.api.app import create_app
 from millpond.cli.exported_spans import export_spans
 from millpond.testing.local_runtime import open_local
+
+async def call(app):
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        for path in ("/v1/queries/q/result", "/v1/changes?ticket=magpie", "/v1/plan?query=magpie"):
+            await http.get(path)
+
 export_spans()
 with open_local(sys.argv[1]) as pond:
     pond.execute("CREATE STREAM s (v INTEGER); CREATE QUERY q AS SELECT v FROM s")
     pond.ingest("s", [{"v": 1}])
     pond.wait_until_matched()
     pond.query("q").invoke()
+    asyncio.run(call(create_app(pond)))
 """
 
 
@@ -72,8 +82,12 @@ def test_a_collector_gets_the_spans(
         if a.key == "service.name"
     }  # fmt: skip
     assert named == {"millpond"}
-    names = {s.name for r in resources for scope in r.scope_spans for s in scope.spans}
-    assert {"epoch of batch", "tasks", "commit", "invocation"} <= names
+    spans = [s for r in resources for scope in r.scope_spans for s in scope.spans]
+    names = [span.name for span in spans]
+    assert set(names) == {"epoch of batch", "tasks", "commit", "invocation"}
+    assert names.count("invocation") == 2
+    # What clients write, tickets above all, is in no span.
+    assert "magpie" not in str(spans)
 
 
 def test_a_request_names_the_span_it_belongs_to(tmp_path: Path) -> None:
