@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import time as clock_time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from sqlglot import exp
 
 from millpond.catalog.objects import PSEUDO_SCHEMAS
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
-from millpond.engine.admission.shed import SHED_COUNT
+from millpond.engine.admission.shed import SHED_COUNT, Shedding
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
@@ -47,6 +48,8 @@ _SEGMENT_ROWS = 1_000_000
 SEGMENT_BYTES = 1 << 30
 #: The key of stored matches' metadata that lists the failed slots.
 FAILED = b"millpond.failed"
+#: How many records of a partition are shed together where whole splits are.
+_CHUNK = 16_384
 #: How many times a file's length its rows may have at least; dictionaries make files small.
 MOST_GROWTH = 100
 
@@ -81,6 +84,8 @@ class StreamPlan:
     taken: tuple[int, int] = (BEGINNING, END)
     #: Whether the batch is of the files of the stream's history.
     reads_history: bool = False
+    #: What is shed of a source's rows; None: nothing.
+    shedding: Shedding | None = None
 
     def most_of(self, length: int, parts: int = 1) -> int | None:
         """The bytes of rows a part of a file of so many bytes may become; None: any number."""
@@ -119,7 +124,8 @@ class SplitRun:
     start: int
     key: tuple[Any, ...]
     offset: int
-    #: The greatest timestamp, of a run of elements whose key begins with topic and partition.
+    #: The greatest timestamp: of a run of elements whose key begins with topic and partition; and
+    #: of counts, that of the elements that were shed of a source's split.
     high: int | None = None
 
 
@@ -144,6 +150,8 @@ class BuiltSegment:
     learnt: dict[str, Account] = field(default_factory=dict)
     #: The first of the segment's own rows in its file, which other segments may be in, too.
     start: int = 0
+    #: How many elements were shed, of a segment that counts them.
+    shed: int = 0
 
     def discard(self) -> None:
         """Remove the segment's files, which will not be committed."""
@@ -159,7 +167,7 @@ class Chunk:
     `accepted_at` is set for pushed rows: the clock when they were judged. `name_row` is set for
     records of a topic: it says of a row where it is, and their key begins with topic and partition.
     `most` is set for rows of files, whose key begins with the file: how many bytes of rows the file
-    may become in this task.
+    may become in this task. `places` is set for records: each one's offset in its partition.
     """
 
     stream_id: int
@@ -168,6 +176,7 @@ class Chunk:
     accepted_at: int | None = None
     name_row: Callable[[int], str] | None = None
     most: int | None = None
+    places: Sequence[int] | None = None
 
 
 #: What stands before the path in the name of a file: what it is ordered by, or the protocol.
@@ -207,6 +216,9 @@ class _Builder:
         }
         self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
+        #: By split, how many of its rows came, and the greatest timestamp that was shed.
+        self._came: dict[tuple[Any, ...], int] = {}
+        self._shed_highs: dict[tuple[Any, ...], int] = {}
         self._partitioned = False
 
     def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
@@ -217,9 +229,11 @@ class _Builder:
             rows = chunk.rows.slice(start, step)
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
-            elements = admitted.elements
             if chunk.most is not None:
-                self._check_growth(chunk, elements.nbytes + admitted.rejects.nbytes)
+                self._check_growth(chunk, admitted.elements.nbytes + admitted.rejects.nbytes)
+            if self._plan.shedding is not None and not pushed:
+                admitted = self._shed(self._plan.shedding, chunk, start, admitted)
+            elements = admitted.elements
             if self._rows and (
                 self._rows + elements.num_rows > self._limit
                 or self._bytes + elements.nbytes > SEGMENT_BYTES
@@ -232,12 +246,36 @@ class _Builder:
             self._rows += elements.num_rows
             self._bytes += elements.nbytes
             if admitted.shed is not None:
-                stamps = pa.array(np.full(admitted.shed.num_rows, chunk.accepted_at, np.int64))
+                at = chunk.accepted_at if pushed else self._plan.arrival
+                stamps = pa.array(np.full(admitted.shed.num_rows, at, np.int64))
                 self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
             if admitted.rejects.num_rows:
                 at = chunk.accepted_at if pushed else self._plan.arrival
                 stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
                 self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
+        self._came[chunk.key] = self._came.get(chunk.key, 0) + chunk.rows.num_rows
+
+    def _shed(
+        self, shedding: Shedding, chunk: Chunk, start: int, admitted: AdmittedRows
+    ) -> AdmittedRows:
+        """Shed elements of a part of a chunk that begins at a row, by their places in the split.
+
+        A record's place is its offset in its partition, however its partition is cut into splits.
+        """
+        rows = admitted.element_rows
+        if rows is None:
+            rows = np.arange(admitted.elements.num_rows)
+        if chunk.places is not None:
+            split, places = chunk.key[:2], np.array(chunk.places, np.int64)[start + rows]
+            chunks = places // _CHUNK
+        else:
+            split, places = chunk.key, self._came.get(chunk.key, 0) + start + rows
+            chunks = np.zeros(len(rows), np.int64)
+        kept = shedding.shed(admitted, zlib.crc32(repr(split).encode()), places, chunks)
+        if kept.shed is not None:
+            high = int(pc.max(admitted.elements["__ts"]).as_py())
+            self._shed_highs[chunk.key] = max(high, self._shed_highs.get(chunk.key, high))
+        return kept
 
     def _check_growth(self, chunk: Chunk, size: int) -> None:
         """Raise DATA-502 if a file becomes more rows than it may; its batch then writes nothing."""
@@ -281,6 +319,8 @@ class _Builder:
             if self._partitioned and kind == DATA:
                 highest = max(int(pc.max(rows["__ts"]).as_py()), runs[-1].high or BEGINNING)
                 runs[-1] = replace(runs[-1], high=highest)
+            if kind == SHED:
+                runs[-1] = replace(runs[-1], high=self._shed_highs.get(key))
             tables.append(rows)
             start += rows.num_rows
         self._waiting[kind] = []
@@ -316,7 +356,8 @@ class _Builder:
         file = write_arrow(path, encode_elements(table))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
-        return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs))
+        shed = int(pc.sum(table["elements"]).as_py()) if kind == SHED else 0
+        return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs), shed=shed)
 
 
 def _name_rejects(

@@ -59,6 +59,7 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.ingest.source_door import SourceDoor
 from millpond.service.ingest.system_streams import SystemStreams
 from millpond.service.inputs import Inputs
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
@@ -203,6 +204,8 @@ class Components:
             str(store),
             self.events,
             self.pressure,
+            SourceDoor(self.door, wanted, self.pressure, self.actions),
+            self.actions,
             ahead,
         )
         self.residual = Residual(settings.get("ceilings"))

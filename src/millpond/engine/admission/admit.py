@@ -61,14 +61,16 @@ class Admission:
 class AdmittedRows:
     """Elements (the schema's columns, `__ts` int64 µs) and rejects (reason, raw), in arrival order.
 
-    `reject_rows` are the rejects' positions in the batch. `shed` has the counts of elements that
-    were shed (second, elements, spared), if any were.
+    `reject_rows` are the rejects' positions in the batch, and `element_rows` those of the elements;
+    None: all rows became elements. `shed` has the counts of elements that were shed (second,
+    elements, spared), if any were.
     """
 
     elements: pa.Table
     rejects: pa.Table
     reject_rows: np.ndarray
     shed: pa.Table | None = None
+    element_rows: np.ndarray | None = None
 
 
 def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
@@ -114,7 +116,10 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
             "raw": raw_text(rows, positions, judge.schema),
         }
     )
-    return AdmittedRows(elements.filter(pa.array(~out)), rejects, positions)
+    element_rows = np.flatnonzero(~out)
+    return AdmittedRows(
+        elements.filter(pa.array(~out)), rejects, positions, element_rows=element_rows
+    )
 
 
 def _compute(cast: dict[str, pa.ChunkedArray], schema: Schema, reasons: FirstReasons) -> None:

@@ -35,7 +35,6 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import (
     Gained,
-    add_recorded,
     list_switches,
     make_change,
 )
@@ -447,7 +446,7 @@ class Advancer:
         try:
             if steps:
                 with self._actions.prepare(steps) as recorded:
-                    after = self._log.commit(lambda now: add_recorded(change(now), now, recorded))
+                    after = self._log.commit(lambda now: recorded.add_to(change(now), now))
             else:
                 after = self._log.commit(change)
         except (StaleChange, MillpondError):

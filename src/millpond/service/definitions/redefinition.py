@@ -41,7 +41,7 @@ from millpond.service.changes.giving_way.reducing import reduction_of
 from millpond.service.changes.looks import step_length
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
-from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.ingest.segment_refs import segment_ref
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.reductions import reduce_changes

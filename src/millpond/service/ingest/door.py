@@ -113,6 +113,11 @@ class Door:
         """The step a stream is on."""
         return self._steps.get(stream.id, 0)
 
+    def set_step(self, stream: StreamDef, step: int) -> None:
+        """Note the step of a stream that somebody else decides on."""
+        with self._lock:
+            self._steps[stream.id] = step
+
     def is_holding_back(self, stream: StreamDef) -> bool:
         """Whether the last push of a stream was refused."""
         return stream.id in self._holding

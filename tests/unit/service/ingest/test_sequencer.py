@@ -13,7 +13,8 @@ from tests.unit.service.conftest import rows
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
 from millpond.runtime.protocol import INBOX
-from millpond.service.ingest.sequencer import number_runs, source_key
+from millpond.service.ingest.segment_refs import number_runs
+from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch.epoch_change import StaleChange
