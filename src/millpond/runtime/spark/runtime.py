@@ -31,7 +31,7 @@ from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
-from millpond.runtime.spark.choose_builder import choose_builder
+from millpond.runtime.spark.choose_builder import choose_builder, find_waiting
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
@@ -49,7 +49,6 @@ from millpond.runtime.spark.session import (
     start_session,
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
-from millpond.runtime.spark.waiting import find_waiting
 from millpond.state.arrow_file import FileMeta
 
 log = logging.getLogger("millpond.spark")
