@@ -283,6 +283,7 @@ def serve(
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
+    from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     limits = ClientLimits.of(client_limits)
@@ -314,6 +315,10 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
+    def say_ready(url: str) -> None:
+        spare_what_stays()
+        server.announce(url)
+
     pond = open_pond(
         store,
         master=master,
@@ -336,6 +341,7 @@ def serve(
             transport=transport,
             limits=limits,
             access_log=access_log,
+            on_ready=say_ready,
         )
     finally:
         pond.close()
