@@ -262,6 +262,12 @@ def serve(
             "have followed, with --source-format postgres; repeatable.",
         ),
     ] = None,
+    backup_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A directory below which admins may have backups made over HTTP; repeatable."
+        ),
+    ] = None,
     sink_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -288,7 +294,11 @@ def serve(
 
     limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(
-        source_root or (), source_format or (), sink_host or (), source_host or ()
+        source_root or (),
+        source_format or (),
+        sink_host or (),
+        source_host or (),
+        backup_root or (),
     )
     if token == kept_token.AUTO:
         token = kept_token.make_token()
