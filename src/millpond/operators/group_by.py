@@ -121,7 +121,7 @@ class GroupingRows:
         self._releases: GroupReleases | None = None
         self._look_at = _LEAST_GROUPS
         #: The last instant of the last step that had rows.
-        self._upto = BEGINNING
+        self._upto: int = BEGINNING
 
     def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
         if rules and self._releases is None:
