@@ -204,4 +204,4 @@ def test_explain_has_what_is_measured_beside_what_was_estimated(pond: Pond) -> N
     explained = pond.explain("three", "runtime")
     line = next(x for x in explained.split("\n") if "stream a" in x and "≈" in x)
     assert "≈ 10 changes/s" in line, "nothing was known of it"
-    assert "measured 60 changes/s" in line
+    assert "measured 60" in line
