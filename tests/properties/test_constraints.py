@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -89,6 +90,8 @@ def check(pond: OraclePond, data: st.DataObject) -> None:
     kinds = data.draw(st.sets(st.sampled_from(KINDS), min_size=1))
     columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text else ("k",)
     own = constraints_of(kinds, k, data.draw(st.booleans()), columns)
+    if data.draw(st.booleans()):
+        own = tuple(replace(constraint, observed=True) for constraint in own)
     known = GuessedStatistics()
     known.constraints = {"a": own, "b": own}
     lazy = data.draw(st.sampled_from((None, 0, SECOND * 3)))

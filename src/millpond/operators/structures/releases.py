@@ -116,7 +116,9 @@ class Releases:
         may_read = _READ_FIRST + _READ_EACH * sum(self._counts)
         for side, released in enumerate(self._sides):
             released.forget(upto)
-            watched = [(r, a) for r, a in self._watched.items() if r.side == side]
+            watched = [
+                (r, a) for r, a in self._watched.items() if r.side == side and _is_used(r, a)
+            ]
             if (
                 not watched
                 or self._read > may_read
@@ -176,6 +178,11 @@ class Releases:
             if chosen.any():
                 held.build(delta.where(chosen), numbers[chosen], len(keys))
                 released.note_recalled(int(chosen.sum()))
+
+
+def _is_used(rule: ReleaseRule, adherence: Adherence) -> bool:
+    """Whether rows are released by a rule: what was only observed counts until it is broken."""
+    return not (rule.constraint.observed and adherence.violations)
 
 
 class _Released:
