@@ -17,7 +17,7 @@ from millpond.planner.optimize.choices import (
 )
 from millpond.planner.optimize.cost import CHOICES
 from millpond.service.changes.noticing.plan_monitor import PlanMonitor
-from millpond.service.changes.noticing.reconsider import Proposal
+from millpond.service.changes.noticing.reconsider import CheaperPlans
 from millpond.service.components import Components
 
 
@@ -35,7 +35,7 @@ def draw_choices(plan: Plan, chance: random.Random) -> dict[str, Choice]:
     return found
 
 
-def propose_any(parts: Components, chance: random.Random) -> Proposal:
+def propose_any(parts: Components, chance: random.Random) -> CheaperPlans:
     """Propose other plans for some derivations, whatever they cost."""
     version = parts.log.version
     adopted = find_adopted_choices(version.settings)
@@ -57,7 +57,7 @@ def propose_any(parts: Components, chance: random.Random) -> Proposal:
             moved.append(made)
             choices = made.plan.read_choices().items()
             chosen[one.id] = {key: c for key, c in choices if key not in adopted}
-    return Proposal(tuple(moved), chosen, 2.0, 1.0)
+    return CheaperPlans(tuple(moved), chosen, 2.0, 1.0)
 
 
 def move_plans(pond: Any, seed: int) -> int:

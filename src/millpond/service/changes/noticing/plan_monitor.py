@@ -40,7 +40,7 @@ from millpond.service.changes.advance_change import add_recorded
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.noticing.flows import Flows
-from millpond.service.changes.noticing.reconsider import Proposal, Reconsideration
+from millpond.service.changes.noticing.reconsider import CheaperPlans, Reconsideration
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.actions import Actions, Step
 from millpond.service.queries.registration import Registrar
@@ -130,7 +130,7 @@ class PlanMonitor(Background):
             del self._regrets[flows.group]
             self._move(version, found)
 
-    def _move(self, seen: Version, found: Proposal) -> None:
+    def _move(self, seen: Version, found: CheaperPlans) -> None:
         for _ in range(_MOST_TIMES):
             began = clock_time.monotonic()
             self._advancer.prepare(found.moved)

@@ -33,7 +33,7 @@ _FADING = 0.95
 
 
 @dataclass(frozen=True)
-class Proposal:
+class CheaperPlans:
     """Other plans for a group.
 
     Attributes:
@@ -71,7 +71,7 @@ class Reconsideration:
 
     def propose(
         self, version: Version, flows: Flows, noticed: Choices, adopted: Choices
-    ) -> Proposal:
+    ) -> CheaperPlans:
         """Propose plans for a group.
 
         Args:
@@ -87,7 +87,7 @@ class Reconsideration:
             del self._corrections[gone]
         group = self._list_group(version, flows)
         if not group:
-            return Proposal()
+            return CheaperPlans()
         measured = self._measure(version, group, flows)
         knows = [self._correct(one, measured, flows) for one in group]
         found = [
@@ -100,7 +100,7 @@ class Reconsideration:
                 choices = plan.read_choices()
                 wanted |= {key: c for key, c in choices.items() if key not in adopted}
         if not wanted:
-            return Proposal()
+            return CheaperPlans()
         # Queries that share an operator have one choice of it: this is what each would get.
         together = {**noticed, **wanted, **adopted}
         moved, roots, chosen = [], [], {}
@@ -114,7 +114,7 @@ class Reconsideration:
                     for key, choice in made.plan.read_choices().items()
                     if key not in adopted
                 }
-        return Proposal(
+        return CheaperPlans(
             tuple(moved),
             chosen,
             sum_costs(zip((one.plan.root for one in group), knows, strict=True)) / 1e9,

@@ -18,7 +18,7 @@ from millpond.planner.optimize.cost import sum_cost
 from millpond.runtime import dataflow_cache
 from millpond.service.changes.noticing.flows import Flows
 from millpond.service.changes.noticing.plan_monitor import read_move
-from millpond.service.changes.noticing.reconsider import Proposal
+from millpond.service.changes.noticing.reconsider import CheaperPlans
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -143,7 +143,7 @@ def test_what_was_decided_can_be_done_again(pond: Pond, tmp_path: Path) -> None:
             stream, choices = streams[name], read_move(why)
             made = parts.derivations.replan(version, stream, choices, version.query_of(stream))
             parts.plan_monitor._move(
-                parts.log.version, Proposal((made,), {stream.id: choices}, before, after)
+                parts.log.version, CheaperPlans((made,), {stream.id: choices}, before, after)
             )
         assert plan_of(other).key == plan_of(pond).key
 
