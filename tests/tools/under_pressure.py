@@ -139,6 +139,8 @@ def _draw_constraints(seed: int, stream: StreamDef) -> tuple[Constraint, ...]:
     drawn = []
     for column in chance.sample(names, min(2, len(names))):
         kind, k = chance.choice((UNIQUE, CLUSTERED, ORDERED)), chance.choice((0, 1, 5))
-        of = {} if kind == UNIQUE else chance.choice(({"rows": k}, {"time": k * 1_000_000}))
-        drawn.append(Constraint(f"chance_{column}", kind, (column,), **of))
+        in_rows = chance.choice((True, False))
+        rows = k if in_rows and kind != UNIQUE else None
+        time = None if in_rows or kind == UNIQUE else k * 1_000_000
+        drawn.append(Constraint(f"chance_{column}", kind, (column,), rows=rows, time=time))
     return tuple(drawn)
