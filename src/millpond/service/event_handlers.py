@@ -27,6 +27,7 @@ from millpond.service.changes.derivation_reads import (
 )
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.new_derivations import NewDerivations
+from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import EpochTimes, Events, FollowerNeeds
 from millpond.service.ingest.floors import FloorsInFlight
@@ -92,6 +93,7 @@ class EventHandlers(Events):
         new_derivations: NewDerivations,
         subscriptions: Subscriptions,
         refresher: Refresher,
+        plan_monitor: PlanMonitor,
         files: Files,
         pressure: Pressure,
     ) -> None:
@@ -104,6 +106,7 @@ class EventHandlers(Events):
         self._new_derivations = new_derivations
         self._subscriptions = subscriptions
         self._refresher = refresher
+        self._plan_monitor = plan_monitor
         self._files = files
         self._pressure = pressure
         epochs.call_after_commits(refresher.wake)
@@ -141,6 +144,7 @@ class EventHandlers(Events):
         for observer in self.observers:
             observer.count_advance(version, built, times)
         self._maintenance.wake()
+        self._plan_monitor.wake()
 
     def _learn(self, built: Sequence[BuiltSegment]) -> None:
         """Note what filters let through and cost; suspend queries whose predicate failed."""
