@@ -50,6 +50,8 @@ from millpond.planner.optimize.rules import RULES, Rule, rewrite
 CHOICES = (PARTITIONS, 50, 200)
 #: Nodes with more inputs than this take all of them in the same form.
 _MANY = 4
+#: A form that releases rows by what was only observed may take so many times the work of others.
+_WORTH = 1.5
 
 
 class PlanStatistics(StreamStatistics, Protocol):
@@ -235,10 +237,16 @@ class _Forms:
     def _choose_releasing(self, forms: list[_Form]) -> list[_Form]:
         """Choose the forms whose rows constraints of streams release; all, if there are none.
 
-        They may take more work. Below them no `Expire` keeps the rows that they release.
+        They may take more work; not much more, if constraints were only observed. Below them no
+        `Expire` keeps the rows that they release.
         """
         known = self._known.constraints
-        return [f for f in forms if known and f.node.find_release_rules(known)] or forms
+        rules = [f.node.find_release_rules(known) if known else () for f in forms]
+        found = [f for f, own in zip(forms, rules, strict=True) if own]
+        if not found or any(not rule.constraint.observed for own in rules for rule in own):
+            return found or forms
+        most = _WORTH * min(f.cost for f in forms)
+        return [f for f in found if f.cost <= most] or forms
 
     def _build(self, node: Node) -> Iterator[_Form]:
         """Build the node over every combination of forms of its inputs that it can read."""

@@ -90,7 +90,12 @@ class Advancer:
         #: By node key, the memory that somebody set for an operator: as text, and in bytes.
         self.operator_memory: dict[str, tuple[str, int]] = {}
         self._jobs = AdvanceJobs(
-            store, stems, self.accounts, self.operator_memory, lambda: runtime.workers
+            store,
+            stems,
+            self.accounts,
+            self.operator_memory,
+            lambda: runtime.workers,
+            derivations.constraints_of,
         )
         self._wake = threading.Event()
         self._progress = threading.Condition()

@@ -17,6 +17,7 @@ from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
+from millpond.model.constraints import Constraint
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
@@ -319,6 +320,10 @@ class Derivations:
             if error.code != "CQL-214" or "strategy" in options:
                 raise
             return by("aware")
+
+    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+        """The constraints of a stream by which operators release rows, declared and observed."""
+        return self._statistics.constraints_of(stream)
 
     def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
         """Plan how a query's answer at NOW is kept.

@@ -18,6 +18,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.model.constraints import Constraint
+from millpond.operators.structures.observed_constraints import observe_constraints
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
@@ -39,10 +40,12 @@ class _StreamSummary:
     Attributes:
         sample: Its rate and some of its elements.
         steps: Epochs a second of its time.
+        constraints: What a run of its elements satisfied.
     """
 
     sample: StreamSample
     steps: float
+    constraints: tuple[Constraint, ...]
 
 
 class StreamObserver:
@@ -68,13 +71,26 @@ class StreamObserver:
             look = self._summarize(version, stream)
             if look is not None:
                 looks[leaf.stream] = look
-            if stream.constraints:
-                constraints[leaf.stream] = stream.constraints
+            if known := self.constraints_of(stream):
+                constraints[leaf.stream] = known
         steps = max((look.steps for look in looks.values()), default=ObservedStatistics.steps)
         samples = {name: look.sample for name, look in looks.items()}
         # A user's function is not called to find out how long a plan would take.
         scalars = None if bound.functions else DuckDBScalars()
         return ObservedStatistics(samples, scalars, steps, running, constraints)
+
+    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+        """The constraints of a stream that operators may release rows by.
+
+        Besides those that are declared, these are the observed ones of other columns or kinds.
+        """
+        known = self._summaries.get(stream.id)
+        declared = {(c.kind, tuple(n.lower() for n in c.columns)) for c in stream.constraints}
+        observed = () if known is None else known.constraints
+        others = [
+            c for c in observed if (c.kind, tuple(n.lower() for n in c.columns)) not in declared
+        ]
+        return (*stream.constraints, *others)
 
     def _summarize(self, version: Version, stream: StreamDef) -> _StreamSummary | None:
         segments = [] if stream.is_pseudo else list(version.segments(stream.id))
@@ -93,7 +109,8 @@ class StreamObserver:
         places = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
         columns = [n for n in table.column_names if not n.startswith("__")]
         sample = StreamSample(rows / period, table.select(columns).take(places), rows)
-        look = _StreamSummary(sample, max(version.epoch, 1) / period)
+        last = table.slice(table.num_rows - count).select(columns)
+        look = _StreamSummary(sample, max(version.epoch, 1) / period, observe_constraints(last))
         with self._lock:
             self._summaries[stream.id] = look
         return look
