@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from tests.spark.test_kafka_sinks import Out
-from tests.spark.test_kafka_sources import READINGS, Topic, heartbeat, reading, rejects
+from tests.spark.kafka.test_kafka_sinks import Out
+from tests.spark.kafka.test_kafka_sources import READINGS, Topic, heartbeat, reading, rejects
 from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
