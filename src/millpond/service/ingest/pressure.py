@@ -125,7 +125,7 @@ class Pressure:
             self._sources[stream_id] = fill
 
     def look(self) -> None:
-        """Climb or leave rungs, by what waits now.
+        """Climb or leave rungs, by what waits now; leave the door's steps.
 
         Raises:
             MillpondError: STORE-603, a step cannot be recorded; then it is not taken.
@@ -133,6 +133,7 @@ class Pressure:
         if not self._lock.acquire(blocking=False):
             return  # somebody else decides
         try:
+            self._door.relax(self._log.version.streams)
             waiting, limit = self._door.waiting_bytes, self._door.limit
             fill = waiting / limit
             why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
