@@ -262,6 +262,12 @@ def serve(
             "have followed, with --source-format postgres; repeatable.",
         ),
     ] = None,
+    backup_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A directory below which admins may have backups made over HTTP; repeatable."
+        ),
+    ] = None,
     sink_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -283,11 +289,16 @@ def serve(
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
+    from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(
-        source_root or (), source_format or (), sink_host or (), source_host or ()
+        source_root or (),
+        source_format or (),
+        sink_host or (),
+        source_host or (),
+        backup_root or (),
     )
     if token == kept_token.AUTO:
         token = kept_token.make_token()
@@ -314,6 +325,10 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
+    def say_ready(url: str) -> None:
+        spare_what_stays()
+        server.announce(url)
+
     pond = open_pond(
         store,
         master=master,
@@ -336,6 +351,7 @@ def serve(
             transport=transport,
             limits=limits,
             access_log=access_log,
+            on_ready=say_ready,
         )
     finally:
         pond.close()

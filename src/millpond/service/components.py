@@ -31,6 +31,7 @@ from millpond.planner.explain.notes import find_notes
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
+from millpond.service.backups import Backups
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
@@ -146,6 +147,7 @@ class Components:
         inputs: Waits for what answers wait for.
         summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
+        backups: Makes backups.
         definitions: Held while streams, relations and functions come and go.
         closed: Whether the pond is closed, or about to be.
     """
@@ -349,6 +351,7 @@ class Components:
             (self.maintenance, self.refresher),
             bounded,
         )
+        self.backups = Backups(store, self.clock)
         self.sinks = Sinks(self.log, self.registrar, self.feeds, self.subscriptions.listen)
         followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
@@ -526,6 +529,7 @@ class Components:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
         try:
+            self.backups.stop()
             self.sinks.stop()
             self.replicas.stop()
             self.refresher.stop()
