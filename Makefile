@@ -73,7 +73,7 @@ slow: $(STAMP)
 	@$(PYTEST) -n 2 --dist loadgroup -m slow $(ARGS)
 
 bench: $(STAMP)
-	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
+	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/papers/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
 		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
 	@$(BIN)/python benchmarks/_page.py
 

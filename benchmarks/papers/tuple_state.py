@@ -5,7 +5,7 @@ falls as the state grows from 15 to 3,000 bits with five queries. Here a batch h
 of 512 queries: the five queries are spread over more and more blocks, whose other queries are on
 another attribute and no element satisfies them.
 
-    python benchmarks/tuple_state.py [--rows 200000] [--repeats 5]
+    python benchmarks/papers/tuple_state.py [--rows 200000] [--repeats 5]
 """
 
 from __future__ import annotations

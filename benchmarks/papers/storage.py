@@ -7,7 +7,7 @@ elements and matches, and of the answers as Arrow data. The catalog is in none o
 
 The pond is in this process, without Spark.
 
-    python benchmarks/storage.py [--rows 200000] [--queries 1,10,100,1000]
+    python benchmarks/papers/storage.py [--rows 200000] [--queries 1,10,100,1000]
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ are compared.
 
 The pond is in this process, without Spark.
 
-    python benchmarks/traffic.py [--rows 300000] [--queries 20] [--repeats 5]
+    python benchmarks/papers/traffic.py [--rows 300000] [--queries 20] [--repeats 5]
 """
 
 from __future__ import annotations
