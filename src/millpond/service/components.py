@@ -40,6 +40,7 @@ from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.giving_way.precision_models import PrecisionModels
 from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
+from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -135,6 +136,7 @@ class Components:
         maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
+        plan_monitor: Plans anew what makes them, when it costs otherwise than expected.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
         replicas: Keeps the relations that follow tables of PostgreSQL.
@@ -279,6 +281,9 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
+        self.plan_monitor = PlanMonitor(
+            self.log, self.registrar, self.derivations, self.advancer, statistics, self.actions
+        )
         self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
@@ -348,7 +353,7 @@ class Components:
             self.registrar,
             self.derivations,
             self.advancer,
-            (self.maintenance, self.refresher),
+            (self.maintenance, self.refresher, self.plan_monitor),
             bounded,
         )
         self.backups = Backups(store, self.clock)
@@ -363,6 +368,7 @@ class Components:
             derivations=self.derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
+            plan_monitor=self.plan_monitor,
             files=self.invoker.files,
             pressure=self.pressure,
         )
@@ -479,6 +485,7 @@ class Components:
         )
         self.advancer.start()
         self.refresher.start()
+        self.plan_monitor.start()
         self.inner_streams.drop_unread()
         self.replicas.start()
         self.sinks.start()
@@ -516,6 +523,7 @@ class Components:
             ("advancer", self.advancer.has_died),
             ("maintenance", self.maintenance.has_died),
             ("refresher", self.refresher.has_died),
+            ("plan monitor", self.plan_monitor.has_died),
         ):
             if has_died:
                 return MillpondError(
@@ -533,6 +541,7 @@ class Components:
             self.sinks.stop()
             self.replicas.stop()
             self.refresher.stop()
+            self.plan_monitor.stop()
             self.advancer.stop()
             self.maintenance.stop()
             self.runtime.stop()
