@@ -336,9 +336,9 @@ class Derivations:
                 raise
             return by("aware")
 
-    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+    def constraints_of(self, version: Version, stream: StreamDef) -> tuple[Constraint, ...]:
         """The constraints of a stream by which operators release rows, declared and observed."""
-        return self._statistics.constraints_of(stream)
+        return self._statistics.constraints_of(version, stream)
 
     def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
         """Plan how a query's answer at NOW is kept.
