@@ -31,6 +31,7 @@ from millpond.runtime.batch_tasks import (
 from millpond.runtime.dataflow_cache import (
     CachedDataflow,
     LateStart,
+    needs_no_past,
     put_dataflow,
     start_late,
     switch_plans,
@@ -64,7 +65,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         if sink.stream_id in failures:
             continue
         is_undefined = key not in deltas and key in held.flow.undefined_until
-        if is_undefined and not sink.has_begun:
+        if is_undefined and (not sink.has_begun or needs_no_past(sink.plan, job.position)):
             if key not in late:
                 late[key] = start_late(job, sink.plan, held)
             start = late[key]
