@@ -56,6 +56,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
     failures = _suspend_beyond_limit(job, held)
     reached: dict[int, int] = {}
+    waiting: dict[int, MillpondError] = {}
     late: dict[str, LateStart | MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
     shared: dict[int, LoggedChanges] = {}
@@ -74,6 +75,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
                 continue
             reached[sink.stream_id] = start.upto
             if start.changes is None:
+                waiting[sink.stream_id] = held.flow.failed[key]
                 continue
             changes = start.changes
         elif key not in deltas:
@@ -108,6 +110,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         tuple(built),
         failures,
         reached,
+        waiting=waiting,
         logged=shared,
         releases=held.flow.list_release_figures(),
         work=held.flow.list_work(),

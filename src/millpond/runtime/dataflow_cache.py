@@ -114,9 +114,7 @@ def needs_no_past(plan: Plan, at: int) -> bool:
     return not plan.relations and all(low is not None and low > at for low in reached)
 
 
-def _start_alone(
-    job: AdvanceJob, plan: Plan, held: CachedDataflow
-) -> LateStart | MillpondError:
+def _start_alone(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart | MillpondError:
     """Advance a plan to which no element up to the job's position matters.
 
     In the group's dataflow, other plans have it see older elements. One on which it fails would
