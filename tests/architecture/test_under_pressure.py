@@ -103,7 +103,8 @@ CONSTRAINTS: dict[str, Line] = {
     "unique": ("operators.structures.adherence:watch", (
         _FREE, "unit/operators/structures/test_releases.py::test_a_row_whose_unique_partner_came_is_released")),
     "clustered": ("operators.structures.adherence:watch", (
-        _FREE, "unit/operators/structures/test_releases.py::test_a_cluster_that_is_over_is_released")),
+        _FREE, "unit/operators/structures/test_releases.py::test_a_cluster_that_is_over_is_released",
+            "unit/operators/structures/test_group_releases.py::test_a_group_whose_cluster_is_over_is_released")),
     "ordered": ("operators.structures.adherence:watch", (
         _FREE, "unit/operators/structures/test_releases.py::test_values_below_an_orders_reach_are_released")),
     "foreign key": ("operators.structures.adherence:watch", (

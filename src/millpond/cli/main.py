@@ -535,14 +535,19 @@ def config(
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@with_spark_flags
 def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a file in benchmarks/.")],
+    spark_conf: dict[str, str] | None,
 ) -> None:
-    """Runs a benchmark beside its peers; further arguments go to the benchmark."""
+    """Runs a benchmark beside its peers; further arguments go to the benchmark.
+
+    Settings of Spark go to each Spark that it starts, Millpond's and those it compares with.
+    """
     from millpond.cli.benches import run_bench
 
-    run_bench(name, context.args)
+    run_bench(name, context.args, spark_conf)
 
 
 def _raise_descriptor_limit() -> None:

@@ -48,7 +48,7 @@ class _Backup:
             "ended_at": None if self.ended_at is None else instant_text(self.ended_at),
             "files": self.progress.files,
             "of": self.progress.of,
-            "new_bytes": self.progress.new_bytes,
+            "new_bytes": self.progress.new_bytes if kept is None else kept.new_bytes,
             "epoch": None if kept is None else kept.epoch,
             "committed_at": None if kept is None else instant_text(kept.committed_at),
             "bytes": None if kept is None else kept.bytes,

@@ -40,6 +40,8 @@ from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.giving_way.precision_models import PrecisionModels
 from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
+from millpond.service.changes.new_derivations import NewDerivations
+from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -134,7 +136,9 @@ class Components:
         refresher: Keeps answers current.
         maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
+        new_derivations: Makes a query one of them.
         advancer: Makes them.
+        plan_monitor: Plans anew what makes them, when it costs otherwise than expected.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
         replicas: Keeps the relations that follow tables of PostgreSQL.
@@ -257,6 +261,7 @@ class Components:
             statistics,
             settings.get("changes"),
         )
+        self.new_derivations = NewDerivations(self.log, self.registrar, self.derivations)
         self.invoker.kept_answers.make_plan = self.derivations.plan_answer
         self.refresher = Refresher(
             self.log,
@@ -279,10 +284,15 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
+        self.plan_monitor = PlanMonitor(
+            self.log, self.registrar, self.derivations, self.advancer, statistics, self.actions
+        )
         self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
-        self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
+        self.inner_streams = InnerStreams(
+            self.log, self.registrar, self.derivations, self.new_derivations, self.advancer
+        )
         self.sources = Sources(
             store,
             self.log,
@@ -329,11 +339,17 @@ class Components:
             self.log, self.intake, self.sequencer, self.inner_streams, self.clock
         )
         self.subscriptions = Subscriptions(
-            self.log, self.registrar, self.derivations, self.advancer, self.reader
+            self.log, self.registrar, self.new_derivations, self.advancer, self.reader
         )
         self.feeds = Feeds(
             FeedParts(
-                self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
+                self.log,
+                self.directory,
+                self.derivations,
+                self.new_derivations,
+                self.advancer,
+                self.reader,
+                needs=self,
             )
         )
         self.replicas = Replicas(self.log, self.relations_state, self.current_instant)
@@ -348,7 +364,7 @@ class Components:
             self.registrar,
             self.derivations,
             self.advancer,
-            (self.maintenance, self.refresher),
+            (self.maintenance, self.refresher, self.plan_monitor),
             bounded,
         )
         self.backups = Backups(store, self.clock)
@@ -360,9 +376,10 @@ class Components:
             registrar=self.registrar,
             maintenance=self.maintenance,
             advancer=self.advancer,
-            derivations=self.derivations,
+            new_derivations=self.new_derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
+            plan_monitor=self.plan_monitor,
             files=self.invoker.files,
             pressure=self.pressure,
         )
@@ -474,11 +491,12 @@ class Components:
             self._store.close()
             raise
         self.maintenance.start()
-        self.derivations.follow_many(
+        self.new_derivations.follow_many(
             q for q in self.log.version.queries.values() if q.options.get("follow")
         )
         self.advancer.start()
         self.refresher.start()
+        self.plan_monitor.start()
         self.inner_streams.drop_unread()
         self.replicas.start()
         self.sinks.start()
@@ -516,6 +534,7 @@ class Components:
             ("advancer", self.advancer.has_died),
             ("maintenance", self.maintenance.has_died),
             ("refresher", self.refresher.has_died),
+            ("plan monitor", self.plan_monitor.has_died),
         ):
             if has_died:
                 return MillpondError(
@@ -533,6 +552,7 @@ class Components:
             self.sinks.stop()
             self.replicas.stop()
             self.refresher.stop()
+            self.plan_monitor.stop()
             self.advancer.stop()
             self.maintenance.stop()
             self.runtime.stop()

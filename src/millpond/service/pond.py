@@ -611,7 +611,7 @@ class Pond:
     # -- backups -------------------------------------------------------------------------------
 
     def begin_backup(
-        self, to: str | Path, copy: bool = False, policy: AccessPolicy | None = None
+        self, directory: str | Path, copy: bool = False, policy: AccessPolicy | None = None
     ) -> dict[str, Any]:
         """Begin to add a backup to a directory, as `millpond backup` does, and describe it.
 
@@ -622,7 +622,7 @@ class Pond:
             MillpondError: POND-401, another one is being made; POND-414, the policy refuses it.
         """
         self._components.check_open()
-        folder = Path(to) if policy is None else policy.find_backups(str(to))
+        folder = Path(directory) if policy is None else policy.find_backups(str(directory))
         return self._components.backups.begin(folder, copy)
 
     def backups(self) -> list[dict[str, Any]]:

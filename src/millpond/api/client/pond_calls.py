@@ -143,12 +143,12 @@ def undo_plan(plan: int | None = None) -> Steps[dict[str, Any]]:
 # Backups
 
 
-def begin_backup(to: str, copy: bool = False) -> Steps[dict[str, Any]]:
+def begin_backup(directory: str, copy: bool = False) -> Steps[dict[str, Any]]:
     """Begins a backup into a directory of the server's that its operator allows; describes it.
 
     It is made in the background, one at a time. `copy` has files copied that could be links.
     """
-    body = {"to": str(to), "copy": copy}
+    body = {"to": str(directory), "copy": copy}
     return dict((yield from send("POST", "/v1/backups", body)).json())
 
 

@@ -303,11 +303,11 @@ class GuardedPond:
     # -- backups -------------------------------------------------------------------------------
 
     def begin_backup(
-        self, to: str | Path, copy: bool = False, policy: AccessPolicy | None = None
+        self, directory: str | Path, copy: bool = False, policy: AccessPolicy | None = None
     ) -> dict[str, Any]:
         self._rights().need(Role.ADMIN, _BACKUPS)
-        self._note(f"BACKUP {json.dumps(str(to))}")
-        return self._pond.begin_backup(to, copy, policy)
+        self._note(f"BACKUP {json.dumps(str(directory))}")
+        return self._pond.begin_backup(directory, copy, policy)
 
     def backups(self) -> list[dict[str, Any]]:
         self._rights().need(Role.ADMIN, _BACKUPS)

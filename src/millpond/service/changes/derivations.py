@@ -11,42 +11,39 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Set
 
-from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
+from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
-from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.constraints import Constraint
-from millpond.model.time import BEGINNING, END, LAST
+from millpond.model.time import END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
-from millpond.planner.dataflow.shared_log import QueryShape, plan_shared_log, strip_predicates
-from millpond.planner.optimize.choices import SETTING, Choices, find_adopted_choices
+from millpond.planner.dataflow.shared_log import plan_shared_log, strip_predicates
+from millpond.planner.optimize.choices import SETTING, Choices, find_choices
+from millpond.planner.optimize.cost import PlanStatistics
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
-from millpond.service.changes.derivation import Derivation, SharingKey, find_start
-from millpond.service.changes.derived_streams import derived_stream_query, derived_stream_schema
+from millpond.service.changes.derivation import Derivation, SharingKey
+from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.changes.giving_way.reducing import may_be_reduced, reduction_of
 from millpond.service.changes.giving_way.switches import Switches
-from millpond.service.changes.looks import columns_of_part, make_look, step_length
+from millpond.service.changes.looks import make_look, step_length
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.changes.shared_logs import find_shared_shape
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
-from millpond.service.queries.options import option, static_reduction
 from millpond.service.queries.prepared import PreparedQuery, seed_of, stream_of
 from millpond.service.queries.reductions import reduce_changes
 from millpond.service.queries.registration import Registrar, is_unbound
-from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.version import StreamClock, Version, change_log_name, shared_log_name
+from millpond.state.version import Version
 
 
 class Derivations:
-    """Knows the derivations of a pond and makes new ones; safe to use from any thread."""
+    """Knows the derivations of a pond and plans them; safe to use from any thread."""
 
     def __init__(
         self,
@@ -73,7 +70,7 @@ class Derivations:
         self._lock = threading.RLock()
         #: Streams that are planned and not committed yet.
         self._coming: set[int] = set()
-        #: The plan that was adopted, as the settings have it, and its choices.
+        #: What was chosen of plans, as the settings have it, and as choices.
         self._adopted: tuple[object, Choices] = (None, {})
         #: How often plans of streams that are still there were forgotten.
         self.plannings = 0
@@ -133,6 +130,16 @@ class Derivations:
         keys = (node.key for node in derivation.plan.nodes())
         self._running[derivation.sharing_key].update(keys)
 
+    def expect(self, derivation: Derivation) -> None:
+        """Know a derivation that is about to be committed, so that nobody need plan it again."""
+        with self._lock:
+            self._coming.add(derivation.id)
+            self._remember(derivation)
+
+    def stop_expecting(self) -> None:
+        """Forget, at the next look, what was not committed."""
+        self._coming.clear()
+
     def plan_anew(self, stream_id: int) -> None:
         """Plan the derivations that read a stream anew when they are next needed."""
         with self._lock:
@@ -152,8 +159,13 @@ class Derivations:
                 del running[node.key]
 
     def replan(
-        self, version: Version, stream: StreamDef, choices: Choices, query: QueryDef | None
-    ) -> Plan:
+        self,
+        version: Version,
+        stream: StreamDef,
+        choices: Choices,
+        query: QueryDef | None,
+        known: PlanStatistics | None = None,
+    ) -> Derivation:
         """Plan a derivation as it would be with other choices, as if nothing ran.
 
         Args:
@@ -161,11 +173,12 @@ class Derivations:
             stream: The derivation's stream.
             choices: What is chosen of operators.
             query: The derivation's query, as it would be; None if it has none.
+            known: What is known of streams; None: what was looked at last.
 
         Raises:
             MillpondError: as `plan_query`.
         """
-        return self._make(version, stream, choices, query).plan
+        return self._make(version, stream, choices, query, known)
 
     def forget_plans(self, streams: Iterable[int]) -> None:
         """Plan these derivations anew when they are next needed."""
@@ -176,11 +189,11 @@ class Derivations:
             self.plannings += 1
 
     def _find_choices(self, version: Version) -> Choices:
-        """The choices of the plan that was adopted."""
+        """The choices by which plans are made."""
         known, choices = self._adopted
         given = version.settings.get(SETTING)
         if known is not given:
-            choices = find_adopted_choices(version.settings)
+            choices = find_choices(version.settings)
             self._adopted = (given, choices)
         return choices
 
@@ -190,11 +203,12 @@ class Derivations:
         stream: StreamDef,
         choices: Choices | None = None,
         query: QueryDef | None = None,
+        known: PlanStatistics | None = None,
     ) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind_registered(stream.derived.text, stream.derived.text_epoch)
         if stream.is_shared_log:
-            return self._make_shared(version, stream, bound, choices)
+            return self.make_shared(version, stream, bound, choices)
         if not stream.is_change_log:
             bound = derived_stream_query(bound)
         query = query or version.query_of(stream)
@@ -204,10 +218,10 @@ class Derivations:
             switched = self.switches.take(stream, reduction) if choices is None else None
             if switched is not None:
                 return switched
-            return self._make_reduced(version, stream, bound, reduction, query, choices)
+            return self._make_reduced(version, stream, bound, reduction, query, choices, known)
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
-        plan = self.plan_query(version, bound, query, choices, owner)
+        plan = self.plan_query(version, bound, query, choices, owner, known)
         look = make_look(version, bound) if stream.is_change_log else None
         return Derivation(stream, bound, plan, *sharing_key, look=look)
 
@@ -219,25 +233,27 @@ class Derivations:
         reduction: Reduction,
         query: QueryDef | None,
         choices: Choices | None = None,
+        known: PlanStatistics | None = None,
     ) -> Derivation:
         """The derivation of a standing query, reduced so far."""
         reduced = reduce_changes(whole, reduction)
         bound = whole if reduced is None else reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
-        plan = self.plan_query(version, bound, query, choices, owner)
+        plan = self.plan_query(version, bound, query, choices, owner, known)
         original = None
         if reduced is not None and query is not None and may_be_reduced(whole, query):
             original = self.plan_query(version, whole, query, choices, owner)
         return Derivation(stream, bound, plan, *sharing_key, reduced, whole=original)
 
-    def _make_shared(
+    def make_shared(
         self,
         version: Version,
         stream: StreamDef,
         bound: BoundQuery,
         choices: Choices | None = None,
     ) -> Derivation:
+        """The derivation of a shared log."""
         chosen = self._find_choices(version) if choices is None else choices
         read = stream_of(version, bound.streams[0])
         plan = plan_shared_log(bound, read, self._strategy, chosen)
@@ -268,9 +284,6 @@ class Derivations:
         """How the changes of a query, or of a derived stream, are computed."""
         return self._settings if query is None else self._settings.with_options(query.options)
 
-    def _plan(self, bound: BoundQuery, query: QueryDef | None) -> Plan:
-        return self.plan_query(self._log.version, bound, query)
-
     def plan_query(
         self,
         version: Version,
@@ -278,6 +291,7 @@ class Derivations:
         query: QueryDef | None,
         choices: Choices | None = None,
         owner: str = "",
+        known: PlanStatistics | None = None,
     ) -> Plan:
         """The plan a query's changes would be computed by.
 
@@ -287,6 +301,7 @@ class Derivations:
             query: Its definition, if it is registered.
             choices: What is chosen of operators, as if nothing ran; None: what was adopted.
             owner: Whose operators are that are not shared, if not the query's.
+            known: What is known of streams; None: what was looked at last.
 
         Raises:
             MillpondError: CQL-214, its strategy is not one for it.
@@ -306,7 +321,7 @@ class Derivations:
                 self._registrar.names,
                 seed=seed_of(bound) if seed is None else int(seed),
                 strategy=strategy,
-                known=self._statistics.of(version, bound, running),
+                known=known or self._statistics.of(version, bound, running),
                 partitions=options.get("partitions"),
                 lazy_expiration=settings.lazy_expiration,
                 choices=chosen,
@@ -321,9 +336,9 @@ class Derivations:
                 raise
             return by("aware")
 
-    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+    def constraints_of(self, version: Version, stream: StreamDef) -> tuple[Constraint, ...]:
         """The constraints of a stream by which operators release rows, declared and observed."""
-        return self._statistics.constraints_of(stream)
+        return self._statistics.constraints_of(version, stream)
 
     def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
         """Plan how a query's answer at NOW is kept.
@@ -401,184 +416,3 @@ class Derivations:
             self._relations.was_told(version, id, clock.relations_epoch, clock.position)
             for id in derivation.relations
         )
-
-    # -- making one ------------------------------------------------------------------------------
-
-    def follow(self, query: QueryDef) -> StreamDef:
-        """The change log of a standing query, made if nobody has asked for it before.
-
-        Raises:
-            MillpondError: CQL-201 when the query was dropped meanwhile; what planning refuses.
-        """
-        failures = self.follow_many([query])
-        if query.id in failures:
-            raise failures[query.id]
-        found = self._log.version.change_log(query.id)
-        if found is None:
-            raise MillpondError("CQL-201", f'no query "{query.name}" any more')
-        return found
-
-    def follow_many(self, queries: Iterable[QueryDef]) -> dict[int, MillpondError]:
-        """Make the change logs that standing queries do not have yet, in one epoch.
-
-        Returns:
-            By query id, why the changes of a query cannot be computed; the others are followed.
-        """
-        wanted = [q for q in queries if self._log.version.change_log(q.id) is None]
-        failures: dict[int, MillpondError] = {}
-        if not wanted:
-            return failures
-        with self._registrar.lock:
-            version = self._log.version
-            starts: list[tuple[StreamDef, int]] = []
-            alike: defaultdict[QueryShape, list[tuple[QueryDef, BoundQuery]]] = defaultdict(list)
-            for query in wanted:
-                current = version.queries.get(query.id)
-                if current is None or version.change_log(query.id) is not None:
-                    continue
-                try:
-                    bound = self._registrar.bind_registered(current.text, current.text_epoch)
-                    shape = find_shared_shape(version, current, bound)
-                    if shape is None:
-                        starts.append(self._make_log(version, current))
-                    else:
-                        alike[shape].append((current, bound))
-                except Exception as error:
-                    failures[query.id] = to_millpond_error(error)
-            for members in alike.values():
-                starts += self._make_shared_log(version, members)
-            try:
-                if starts:
-                    self._commit(starts)
-            finally:
-                self._coming.clear()
-        return failures
-
-    def _make_log(self, version: Version, query: QueryDef) -> tuple[StreamDef, int]:
-        """A change log for a query, and the instant after which its changes begin."""
-        bound = self._registrar.bind_registered(query.text, query.text_epoch)
-        reduced = None
-        if not step_length(bound):
-            reduced = reduce_changes(bound, static_reduction(query.options))
-        if reduced is not None:
-            bound = reduced.bound
-        plan = self._plan(bound, query)
-        look = make_look(version, bound)
-        after = self._begin_of(query)
-        log = StreamDef(
-            self._log.next_id(),
-            change_log_name(query.id),
-            bound.output if look is None else columns_of_part(bound.output, look.kind),
-            retain_rows=int(option(query, "keep_changes")),
-            derived=Derived(
-                query.text,
-                query.id,
-                _is_on_system_time(version, bound),
-                text_epoch=query.text_epoch or 0,
-            ),
-        )
-        with self._lock:  # so that whoever advances the query need not plan it again
-            sharing_key = self.sharing_key_of(version, bound, query)
-            self._coming.add(log.id)
-            self._remember(Derivation(log, bound, plan, *sharing_key, reduced, look))
-        return log, find_start(version, bound, plan, after)
-
-    def _make_shared_log(
-        self, version: Version, members: Sequence[tuple[QueryDef, BoundQuery]]
-    ) -> list[tuple[StreamDef, int]]:
-        """A shared log for queries of one shape, and their change logs, as `_make_log` gives them.
-
-        They all begin where they would alone; the shared log, with the first of them.
-        """
-        first, bound = members[0]
-        id = self._log.next_id()
-        on_system_time = _is_on_system_time(version, bound)
-        derived = Derived(
-            first.text, None, on_system_time, is_shared=True, text_epoch=first.text_epoch or 0
-        )
-        shared = StreamDef(id, shared_log_name(id), bound.output, derived=derived)
-        derivation = self._make_shared(version, shared, bound)
-        with self._lock:
-            self._coming.add(id)
-            self._remember(derivation)
-        found: list[tuple[StreamDef, int]] = []
-        for query, own in members:
-            log = StreamDef(
-                self._log.next_id(),
-                change_log_name(query.id),
-                own.output,
-                retain_rows=int(option(query, "keep_changes")),
-                derived=Derived(
-                    query.text,
-                    query.id,
-                    on_system_time,
-                    shared_log=id,
-                    text_epoch=query.text_epoch or 0,
-                ),
-            )
-            start = find_start(version, own, derivation.plan, self._begin_of(query))
-            found.append((log, start))
-        return [(shared, min(start for _, start in found)), *found]
-
-    @staticmethod
-    def _begin_of(query: QueryDef) -> int:
-        """The instant after which a query's changes are to begin."""
-        everything = query.options.get("changes") == "from beginning"
-        return BEGINNING - 1 if everything else query.changes_after
-
-    def create(
-        self,
-        name: str,
-        bound: BoundQuery,
-        text: str,
-        statement: str,
-        retain: int | None = None,
-        text_epoch: int | None = None,
-    ) -> StreamDef:
-        """Make a derived stream, from everything that is kept on (SEMANTICS, section 4).
-
-        `retain` is how long its elements are kept at least, in microseconds; None is for ever.
-        `text_epoch` is as of `Registrar.bind`.
-
-        Raises:
-            MillpondError: CQL-208 for the name; what planning refuses.
-        """
-        with self._registrar.lock:
-            version = self._log.version
-            stream = StreamDef(
-                self._log.next_id(),
-                name,
-                derived_stream_schema(bound),
-                retain=retain,
-                text=statement,
-                derived=Derived(
-                    text,
-                    None,
-                    _is_on_system_time(version, bound),
-                    text_epoch=version.epoch if text_epoch is None else text_epoch,
-                ),
-            )
-            plan = self._plan(bound, None)
-            self._commit([(stream, find_start(version, bound, plan, BEGINNING - 1))])
-            return stream
-
-    def _commit(self, starts: Sequence[tuple[StreamDef, int]]) -> None:
-        """Add streams of changes, each with the instant after which its changes begin."""
-
-        def change(now: Version) -> EpochChange:
-            # Nothing has been delivered yet, so relations are read as they are now (POND-413).
-            clocks = {
-                stream.id: StreamClock(
-                    heartbeat=after + 1,
-                    relations_epoch=now.epoch,
-                    kept_from=after + 1 if after >= BEGINNING else BEGINNING,
-                )
-                for stream, after in starts
-            }
-            return EpochChange(kind="derive", add=[s for s, _ in starts], clocks=clocks)
-
-        self._log.commit(change)
-
-
-def _is_on_system_time(version: Version, bound: BoundQuery) -> bool:
-    return all(stream_of(version, leaf).on_system_time for leaf in bound.streams)

@@ -216,7 +216,10 @@ class Explainer:
         maker = version.maker(stream)
         done = self._components.advancer.accounts.list_work(version, maker.id)
         kept = self._components.advancer.accounts.list_state(version, maker.id)
-        said = {key: [describe_work(work)] for key, work in done.items()}
+        rates = self._components.advancer.accounts.list_rates(version, maker.id)
+        said = {key: [f"measured {rate:,.3g} changes/s"] for key, rate in rates.items()}
+        for key, work in done.items():
+            said.setdefault(key, []).append(describe_work(work))
         for key, state in kept.items():
             if state.rows:
                 said.setdefault(key, []).append(describe_state(state))
@@ -226,7 +229,7 @@ class Explainer:
         """What is said of the constraints that release rows of a plan's nodes, by node key."""
         version = self._components.log.version
         constraints = {
-            name: self._components.derivations.constraints_of(stream)
+            name: self._components.derivations.constraints_of(version, stream)
             for name in plan.needs
             if isinstance(stream := version.find(name), StreamDef)
         }
