@@ -59,7 +59,8 @@ def test_numbers_of_csv_are_taken_as_they_are_written() -> None:
         _check_exact(texts)
     _check_exact(written)
     (value,) = read_parameters("v\n1.5e3\n", None)["v"].to_pylist()
-    assert isinstance(value, float) and value == 1500.0
+    assert isinstance(value, float)
+    assert value == 1500.0
     assert read_parameters("v,w\n1.5,1\n,2\n", None)["v"].to_pylist() == [Decimal("1.5"), None]
 
 
