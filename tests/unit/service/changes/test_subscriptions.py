@@ -512,3 +512,38 @@ def test_a_full_disk_delays_changes_and_loses_none(
     assert [c.row[0] for c in handle.fetch()] == [1, 2, 3]
     (result,) = pond.execute("FETCH t")
     assert [row[3] for row in result.changes.rows()] == [2, 3]
+
+
+#: The other query's window has the dataflow that both share see older elements.
+BESIDE = """
+CREATE STREAM g (ts TIMESTAMP, k STRING) TIMESTAMP BY ts;
+CREATE QUERY other WITH (follow = true) AS SELECT k FROM g [RANGE 1 MINUTE];
+"""
+CASTS = "CREATE QUERY casts WITH (follow = true) AS SELECT CAST(k AS INTEGER) AS n FROM g"
+
+
+def test_an_element_of_before_the_registration_fails_no_change_after_it(tmp_path: Path) -> None:
+    with open_local(tmp_path) as pond:
+        pond.execute(BESIDE)
+        _push_to_g(pond, 1, "bad")
+        _push_to_g(pond, 2, "3")  # so that the instant of the bad one is final
+        pond.catch_up()
+        pond.execute(CASTS)
+        _push_to_g(pond, 3, "4")
+        _push_to_g(pond, 4, "5")
+        pond.catch_up()
+        assert [row[-1] for row in pond.query("casts").fetch().rows()] == [3, 4]
+    with open_local(tmp_path) as pond:  # makes the dataflow anew
+        _push_to_g(pond, 5, "6")
+        pond.catch_up()
+        assert [row[-1] for row in pond.query("casts").fetch().rows()] == [3, 4, 5]
+        _push_to_g(pond, 6, "worse")
+        _push_to_g(pond, 7, "7")
+        pond.catch_up()
+        with pytest.raises(MillpondError, match="suspended"):
+            pond.query("casts").fetch().rows()
+        assert len(pond.query("other").fetch().rows()) == 6
+
+
+def _push_to_g(pond: Pond, second: int, k: str) -> None:
+    pond.ingest("g", [{"ts": f"2026-03-01 00:00:0{second}", "k": k}])
