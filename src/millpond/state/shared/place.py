@@ -6,8 +6,12 @@ Everything else is safe because an object never changes once it has a key, or be
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+
+from millpond.errors import MillpondError
 
 
 class PlaceError(Exception):
@@ -56,3 +60,17 @@ class SharedPlace(Protocol):
     def download(self, key: str, to: Path) -> bool:
         """Write an object to a file, which appears whole; return False if the key has none."""
         ...
+
+
+@contextmanager
+def translate_place_errors(place: SharedPlace) -> Iterator[None]:
+    """Turn the error of a place that gives no answer into STORE-603."""
+    try:
+        yield
+    except PlaceError as error:
+        raise MillpondError(
+            "STORE-603",
+            f'the shared store "{place.url}" gives no answer',
+            detail=str(error),
+            hint="Make the storage reachable, and try again; nothing was changed.",
+        ) from error

@@ -160,6 +160,8 @@ class SharedLog:
         self.incarnation = reader.incarnation
         self.number, self.term = reader.number, reader.term
         self.driver = driver
+        #: Bytes appended by this driver.
+        self.appended = 0
         #: The error with which appending has ended: another driver leads, or nobody knows.
         self.ended: MillpondError | None = None
         self._clock, self._wait = clock, wait
@@ -225,6 +227,7 @@ class SharedLog:
             wait = min(2 * wait, _LONGEST_WAIT)
         if own:
             self.number, self.term, self._sure_at = number, term, began
+            self.appended += len(data)
         return own
 
     def _is_own(self, number: int, data: bytes) -> bool:
