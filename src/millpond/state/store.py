@@ -56,7 +56,7 @@ from millpond.state.set_aside import (
     set_aside,
 )
 from millpond.state.shared.place_share import PlaceShare
-from millpond.state.shared.shared_store import SHARED, SharedStore, read_mark
+from millpond.state.shared.shared_store import SharedStore, read_mark
 
 FORMAT = "millpond store 3\n"
 _A_FORMAT = re.compile(r"millpond store \d+\n")
@@ -125,14 +125,16 @@ class Store:
 
     @staticmethod
     def open(
-        path: str | Path, clock: Callable[[], int] | None = None, shared: str | None = None
+        path: str | Path,
+        clock: Callable[[], int] | None = None,
+        shared: SharedStore | str | None = None,
     ) -> Store:
         """Open the store in a directory, or make a store there.
 
         Args:
             path: The directory; created if it is not there.
             clock: Microseconds since 1970, for things that are kept for a certain time.
-            shared: The place of a shared store, which this process leads from now on; the
+            shared: A shared store, or its place, that this process leads from now on; the
                 directory is its cache, and knows the place from then on.
 
         Raises:
@@ -183,6 +185,11 @@ class Store:
                     hint="Make it writable again; nothing acknowledged is lost.",
                 )
         return None
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """STORE-606 or STORE-603 once this process leads a shared store no more; otherwise None."""
+        return None if self.shared is None else self.shared.failure
 
     def list_set_aside(self) -> list[SetAside]:
         """List the folders of files that this opening and earlier ones set aside."""
@@ -243,16 +250,20 @@ class Store:
                         continue  # removed since the directory was listed
 
 
-def _open_shared(directory: Path, url: str | None, locks: ExitStack) -> SharedStore | None:
+def _open_shared(
+    directory: Path, given: SharedStore | str | None, locks: ExitStack
+) -> SharedStore | None:
     """Find the shared store that a directory is, or is to be, the cache of; share its files."""
-    if url is None:
-        marked = read_mark(directory)
-        if marked is None:
-            return None
-        url = marked["url"]
-    shared = SharedStore.open(url, directory, FORMAT)
+    marked = read_mark(directory)
+    if given is None and marked is None:
+        return None
+    if isinstance(given, SharedStore):
+        shared = given
+    else:
+        shared = SharedStore.open(given or (marked or {})["url"], directory, FORMAT)
     share_directory(directory, PlaceShare(directory, shared.place))
     locks.callback(unshare_directory, directory)
+    locks.callback(shared.close)
     return shared
 
 
@@ -275,7 +286,9 @@ def _check_directory(directory: Path) -> None:
                 f"{FORMAT.strip()!r}.",
                 hint="Open it with the Millpond that wrote it, or begin a new store.",
             )
-    elif any(entry.name not in ("LOCK", SHARED, ".FORMAT.tmp") for entry in directory.iterdir()):
+    elif read_mark(directory) is None and any(
+        entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()
+    ):
         raise MillpondError(
             "STORE-604",
             f'the directory "{directory}" is not a store',

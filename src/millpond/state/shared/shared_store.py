@@ -21,11 +21,14 @@ from pathlib import Path
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory
+from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE
+from millpond.state.shared.leader import Heartbeat
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import SharedPlace, translate_place_errors
 from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_fold import SharedFold, found_or_find
 from millpond.state.shared.shared_journal import SharedJournal
+from millpond.state.shared.shared_log import SharedLog
 
 #: The file of a directory that is a cache of a shared store.
 SHARED = "SHARED"
@@ -58,6 +61,8 @@ class SharedStore:
     incarnation: str
     driver: str = field(default_factory=lambda: secrets.token_hex(8))
     _fold: SharedFold | None = None
+    _log: SharedLog | None = None
+    _heartbeat: Heartbeat | None = None
 
     @staticmethod
     def open(url: str, directory: Path, format: str) -> SharedStore:
@@ -78,12 +83,15 @@ class SharedStore:
         mark(directory, place.url, incarnation)
         return SharedStore(place, directory, incarnation)
 
+    @property
+    def _fold_file(self) -> Path:
+        return self.directory / f".fold-{self.driver}.db"
+
     def follow(self) -> SharedFold:
         """Return the database that is kept up while another driver leads."""
         if self._fold is None:
-            file = self.directory / ".fold.db"
             with translate_place_errors(self.place):
-                self._fold = SharedFold(self.place, self.incarnation, file)
+                self._fold = SharedFold(self.place, self.incarnation, self._fold_file)
         return self._fold
 
     def lead(self, database: Path) -> tuple[SharedJournal, int]:
@@ -98,13 +106,36 @@ class SharedStore:
         with translate_place_errors(self.place):
             fold = self.follow()
             log = fold.take_over(self.driver)
+        self._log = log
         fold.close()
         self._fold = None
         for suffix in ("-wal", "-shm", "-journal"):
             database.with_name(database.name + suffix).unlink(missing_ok=True)
-        os.replace(self.directory / ".fold.db", database)
+        os.replace(self._fold_file, database)
+        for left in self.directory.glob(".fold-*.db"):
+            left.unlink()  # of processes that ended while they waited
         sync_directory(self.directory)
         return SharedJournal(self.place, log), fold.bytes
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why this process leads no more; None while it does, as far as it knows."""
+        return None if self._log is None else self._log.ended
+
+    def announce(self, url: str) -> None:
+        """Say from now on, every second, that this process leads, and where clients reach it."""
+        assert self._log is not None
+        self._heartbeat = Heartbeat(self.place, self._log, url)
+
+    def close(self) -> None:
+        """Lead no more; closing again does nothing."""
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
+        if self._fold is not None:
+            self._fold.close()
+            self._fold = None
+            self._fold_file.unlink(missing_ok=True)
 
 
 def mark(directory: Path, url: str, incarnation: str) -> None:
@@ -139,3 +170,11 @@ def read_mark(directory: Path) -> dict[str, str] | None:
         return dict(json.loads((directory / SHARED).read_bytes()))
     except FileNotFoundError:
         return None
+
+
+def tell_workers(directory: Path) -> dict[str, str]:
+    """The variables that tell a worker how to share a directory; none for an ordinary store."""
+    found = read_mark(directory)
+    if found is None:
+        return {}
+    return {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: found["url"]}
