@@ -20,6 +20,19 @@ DIRECTORY_VARIABLE, PLACE_VARIABLE = "MILLPOND_SHARED_DIRECTORY", "MILLPOND_SHAR
 class FileShare(Protocol):
     """Gives files away and fetches them, for one directory. Safe to use from many threads."""
 
+    @property
+    def term(self) -> int:
+        """How many drivers have led the store, with the one of this process; 0 in a worker."""
+        ...
+
+    def list_names(self, folder: Path, start: str) -> list[str]:
+        """List the names in a folder that begin so, ascending.
+
+        Raises:
+            MillpondError: STORE-603, the storage gives no answer.
+        """
+        ...
+
     def publish(self, file: Path, name: str | None = None) -> None:
         """Give everybody a file of the directory; on return it is durable for all.
 
@@ -96,4 +109,4 @@ def _read_environment() -> None:
         from millpond.state.shared.place_share import PlaceShare
         from millpond.state.shared.shared_store import open_place
 
-        share_directory(Path(directory), PlaceShare(Path(directory), open_place(url)))
+        share_directory(Path(directory), PlaceShare(Path(directory), open_place(url), lambda: 0))

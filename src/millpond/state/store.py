@@ -261,7 +261,7 @@ def _open_shared(
         shared = given
     else:
         shared = SharedStore.open(given or (marked or {})["url"], directory, FORMAT)
-    share_directory(directory, PlaceShare(directory, shared.place))
+    share_directory(directory, PlaceShare(directory, shared.place, lambda: shared.term))
     locks.callback(unshare_directory, directory)
     locks.callback(shared.close)
     return shared

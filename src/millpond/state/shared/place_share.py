@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 from millpond.model.owner_only import make_directory
@@ -14,8 +15,26 @@ log = logging.getLogger("millpond.store")
 class PlaceShare:
     """Gives and fetches the files of one directory; see `FileShare`."""
 
-    def __init__(self, directory: Path, place: SharedPlace) -> None:
-        self._directory, self._place = directory, place
+    def __init__(self, directory: Path, place: SharedPlace, term: Callable[[], int]) -> None:
+        """Share a directory.
+
+        Args:
+            directory: The driver's directory.
+            place: The shared place.
+            term: The term in which this process leads; 0 if it does not.
+        """
+        self._directory, self._place, self._term = directory, place, term
+
+    @property
+    def term(self) -> int:
+        """How many drivers have led the store, with the one of this process; 0 in a worker."""
+        return self._term()
+
+    def list_names(self, folder: Path, start: str) -> list[str]:
+        """List the names in a folder that begin so, ascending."""
+        prefix = self._key(folder / start, None)
+        with translate_place_errors(self._place):
+            return [key.rpartition("/")[2] for key in self._place.list_keys(prefix)]
 
     def publish(self, file: Path, name: str | None = None) -> None:
         """Give everybody a file of the directory; on return it is durable for all."""

@@ -118,6 +118,11 @@ class SharedStore:
         return SharedJournal(self.place, log), fold.bytes
 
     @property
+    def term(self) -> int:
+        """The term in which this process leads; 0 if it does not."""
+        return 0 if self._log is None else self._log.term
+
+    @property
     def failure(self) -> MillpondError | None:
         """Why this process leads no more; None while it does, as far as it knows."""
         return None if self._log is None else self._log.ended
