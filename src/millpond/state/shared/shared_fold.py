@@ -62,7 +62,7 @@ def found_or_find(place: SharedPlace, format: str) -> str:
 
 
 class SharedFold:
-    """A database file that has all records up to one; for one thread."""
+    """A database file that has all records up to one; for one thread at a time."""
 
     def __init__(
         self,
@@ -102,7 +102,9 @@ class SharedFold:
                     break
             if number or not found:
                 break
-        self._database = sqlite3.connect(self._file, isolation_level=None)
+        self._database = sqlite3.connect(
+            self._file, isolation_level=None, check_same_thread=False
+        )
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
         if not number:
