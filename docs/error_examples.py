@@ -279,6 +279,26 @@ def _clock_behind(pond: Pond, _: Path) -> str:
     return _say(told)
 
 
+@_provokes("STORE-606")
+def _taken_over(pond: Pond, store: Path) -> str:
+    """mp.ingest("s", rows), at a server that another one has taken over from"""
+    shared = str(store.parent / "shared")
+    with Store.open(store.parent / "one", shared=shared) as first:
+        with Store.open(store.parent / "two", shared=shared):
+            try:
+                first.log.commit(EpochChange(kind="create"))
+            except MillpondError as error:
+                error.primary = re.sub(r'"file:.*"', '"s3://acme/pond"', error.primary)
+                raise
+    return ""
+
+
+@_provokes("STORE-607")
+def _waits(pond: Pond, _: Path) -> str:
+    """GET /v1/queries, at a server that waits"""
+    raise waiting_error(Leader("", 1, "http://10.0.0.1:6455", 1))
+
+
 # -- a server --------------------------------------------------------------------------------------
 
 

@@ -300,11 +300,18 @@ def _check_directory(directory: Path) -> None:
 
 
 def refuse_other_format(directory: Path) -> None:
-    """Refuse a whole store of another format, which is not damaged.
+    """Refuse a whole store of another format, which is not damaged, and one driver's cache.
 
     Raises:
         MillpondError: STORE-604.
     """
+    if (marked := read_mark(directory)) is not None:
+        raise MillpondError(
+            "STORE-604",
+            f'the directory "{directory}" is a cache of the shared store "{marked["url"]}"',
+            detail="What the shared store has is there, in its log and its files.",
+            hint="Look after the storage: its versions, its copies. A cache may be removed.",
+        )
     file = directory / "FORMAT"
     found = file.read_text(errors="replace") if file.is_file() else FORMAT
     if found == FORMAT or not _A_FORMAT.fullmatch(found):
