@@ -25,7 +25,7 @@ help:
 	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
-	@echo "make peers         installs what some benchmarks compare with (Flink, 800 MB)"
+	@echo "make peers         installs what some benchmarks compare with (Flink, Esper, …; 2 GB)"
 	@echo "make console       bundles the console anew from its sources (needs Node and npm)"
 	@echo "make site          makes build/site of the documentation, strictly"
 	@echo "make clean         removes what the other targets made"
@@ -76,12 +76,22 @@ bench: $(STAMP)
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
 		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
 
-# PyFlink needs other versions of what Millpond needs, hence an environment of its own.
-peers: .venv-flink/.installed
+# PyFlink needs other versions of what Millpond needs, hence an environment of its own; the peers
+# with standing queries share another one.
+peers: .venv-flink/.installed .venv-peers/.installed
 .venv-flink/.installed:
 	@python=$$(.ci/needs) && $$python -m venv .venv-flink
 	@echo "Installing Flink into .venv-flink, which takes some minutes …"
 	@.venv-flink/bin/python -m pip install --quiet "apache-flink==2.3.0" setuptools
+	@touch $@
+
+PEERS := benchmarks/peers/java
+.venv-peers/.installed: $(wildcard $(PEERS)/*)
+	@python=$$(.ci/needs) && $$python -m venv .venv-peers
+	@echo "Installing Esper, Lucene, bytewax and Pathway into .venv-peers, which takes some minutes …"
+	@.venv-peers/bin/python -m pip install --quiet "bytewax==0.21.1" "pathway==0.33.0" pandas
+	@mvn -q -B -f $(PEERS)/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.venv-peers/jars
+	@javac -d .venv-peers/classes -cp ".venv-peers/jars/*" $(PEERS)/*.java
 	@touch $@
 
 # A site of docs/, which needs no network when it is read; a link that leads nowhere fails it.
@@ -105,7 +115,7 @@ console: $(STAMP)
 	@echo "src/millpond/console/static is made anew; commit it"
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-flink build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-flink .venv-peers build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -32,6 +33,37 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value below which a share of them lies."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def spread(values: Sequence[float]) -> str:
+    """The median, and behind it the least and the most if there are several."""
+    middle = f"{_shown(float(statistics.median(values)))}"
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({_shown(float(min(values)))} to {_shown(float(max(values)))})"
+
+
+def processor_seconds(root: int) -> float:
+    """Seconds of the processor that a process and its descendants have used, ended ones too.
+
+    A descendant that ended while nobody waited for it is not known.
+    """
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        number = int(path.parent.name)
+        parents[number] = int(fields[1])
+        used[number] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    found, total = [root], 0.0
+    while found:
+        number = found.pop()
+        total += used.get(number, 0.0)
+        found += [child for child, parent in parents.items() if parent == number]
+    return total
 
 
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -36,6 +36,9 @@ from millpond.service.ingest.door import Door
 from millpond.service.observe import status
 from millpond.service.pond import Pond
 from millpond.state.disk_floor import DiskRoom
+from millpond.state.epoch.epoch_change import EpochChange
+from millpond.state.shared.leader import Leader, waiting_error
+from millpond.state.store import Store
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -283,13 +286,13 @@ def _clock_behind(pond: Pond, _: Path) -> str:
 def _taken_over(pond: Pond, store: Path) -> str:
     """mp.ingest("s", rows), at a server that another one has taken over from"""
     shared = str(store.parent / "shared")
-    with Store.open(store.parent / "one", shared=shared) as first:
-        with Store.open(store.parent / "two", shared=shared):
-            try:
-                first.log.commit(EpochChange(kind="create"))
-            except MillpondError as error:
-                error.primary = re.sub(r'"file:.*"', '"s3://acme/pond"', error.primary)
-                raise
+    first = Store.open(store.parent / "one", shared=shared)
+    with first, Store.open(store.parent / "two", shared=shared):
+        try:
+            first.log.commit(EpochChange(kind="create"))
+        except MillpondError as error:
+            error.primary = re.sub(r'"file:.*"', '"s3://acme/pond"', error.primary)
+            raise
     return ""
 
 

@@ -4,7 +4,13 @@ The server is `millpond serve`, a process of its own. Every query is a saved sea
 `feeds.py`; a tenth of them has each of ten tags, and each tag has one feed. Each client invokes
 queries drawn at random, one after the other, with a pause between. Rows are pushed over HTTP at a
 rate. The feeds are compared with a direct computation: as many changes of each tag, and the same
-sum of prices. Memory is that of the server's processes together, at each tenth of the time.
+sum of prices.
+
+Clients and feeds are threads of two further processes that use `http.client`: one process of httpx
+for all of them took more of the machine than the server, and what was measured was its own queue.
+Memory is what the server's processes have for themselves (RssAnon), in MB: Python, the JVM, and
+Spark's workers; files of the store that are mapped are counted apart, because the system takes
+their memory back when it needs it.
 
     python benchmarks/serving/many_clients.py [--queries 10000] [--clients 200] [--seconds 600]
 """
@@ -12,17 +18,21 @@ sum of prices. Memory is that of the server's processes together, at each tenth 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
+import http.client
+import multiprocessing as mp
 import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
+import orjson
 import pyarrow as pa
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -34,146 +44,180 @@ TAGS = 10
 PUSHES = 5
 
 
-class Load:
-    """What is done to the server, and what was seen."""
+def run_clients(place: str, options: argparse.Namespace, until: float, results: Any) -> None:
+    """A process: all clients, each a thread that invokes one query after the other."""
+    latencies: list[float] = []
+    errors: list[str] = []
 
-    def __init__(self, http: httpx.AsyncClient, options: argparse.Namespace) -> None:
+    def invoke(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        time.sleep(random.random() * options.pause)
+        connection = http.client.HTTPConnection(place, timeout=60)
+        while time.time() < until:
+            begun = time.perf_counter()
+            try:
+                connection.request("GET", f"/v1/queries/q{random.integers(options.queries)}/result")
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, http.client.HTTPException) as error:
+                errors.append(repr(error))
+                connection.close()
+            else:
+                if answer.status == 200:
+                    latencies.append(time.perf_counter() - begun)
+                else:
+                    errors.append(body[:200].decode())
+            time.sleep(options.pause)
+
+    threads = [threading.Thread(target=invoke, args=(seed,)) for seed in range(options.clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results.put((latencies, errors, time.process_time()))
+
+
+def run_feeds(place: str, counts: Any, results: Any, ended: Any) -> None:
+    """A process: all feeds, each a thread, until `ended` is set; `counts` tells of each tag."""
+    totals, lags = np.zeros(TAGS), list[float]()
+
+    def follow(tag: int) -> None:
+        connection = http.client.HTTPConnection(place)
+        headers = {"Accept": "application/x-ndjson"}
+        connection.request("GET", f"/v1/changes?tag=t{tag}&follow=true", headers=headers)
+        for line in connection.getresponse():
+            event = orjson.loads(line) if line.strip() else {}
+            if event.get("event") == "change":
+                lags.append(time.time() - event["row"]["sent"] / 1e6)
+                totals[tag] += event["row"]["price"]
+                counts[tag] += 1
+
+    for tag in range(TAGS):
+        threading.Thread(target=follow, args=(tag,), daemon=True).start()
+    ended.wait()
+    results.put((totals, lags, time.process_time()))
+
+
+class Load:
+    """What is done to the server by this process, and what was seen."""
+
+    def __init__(self, http: httpx.Client, options: argparse.Namespace) -> None:
         self.http = http
         self.options = options
         self.expected = Expected(options.queries)
-        self.latencies: list[float] = []
         self.errors: list[str] = []
-        self.lags: list[float] = []
-        self.counts = np.zeros(TAGS, np.int64)
-        self.totals = np.zeros(TAGS)
-        self.until = 0.0
+        self.pushed = 0
 
-    async def register(self) -> float:
+    def register(self) -> float:
         """Make the stream and the queries; return how many seconds that took."""
         declare = "CREATE STREAM s (sent BIGINT, item INTEGER, price DOUBLE)"
-        (await self.http.post("/v1/statements", json={"text": declare})).raise_for_status()
+        self.http.post("/v1/statements", json={"text": declare}).raise_for_status()
         body = [
             {"cql": text, "name": f"q{n}", "options": {"follow": True, "tags": f"t{n % TAGS}"}}
             for n, text in enumerate(texts(self.options.queries))
         ]
         begun = time.perf_counter()
         for start in range(0, len(body), 1000):
-            answer = await self.http.post("/v1/queries", json=body[start : start + 1000])
-            answer.raise_for_status()
+            self.http.post("/v1/queries", json=body[start : start + 1000]).raise_for_status()
         return time.perf_counter() - begun
 
-    async def invoke(self, seed: int) -> None:
-        """One client: invokes queries one after the other."""
-        random = np.random.default_rng(seed)
-        await asyncio.sleep(random.random() * self.options.pause)
-        while time.monotonic() < self.until:
-            name = f"q{random.integers(self.options.queries)}"
-            begun = time.perf_counter()
-            try:
-                answer = await self.http.get(f"/v1/queries/{name}/result")
-                if answer.status_code != 200:
-                    self.errors.append(answer.text[:200])
-                else:
-                    self.latencies.append(time.perf_counter() - begun)
-            except httpx.HTTPError as error:
-                self.errors.append(repr(error))
-            await asyncio.sleep(self.options.pause)
-
-    async def follow(self, tag: int) -> None:
-        """One feed, until it is cancelled."""
-        headers = {"Accept": "application/x-ndjson"}
-        path = f"/v1/changes?tag=t{tag}&follow=true"
-        async with self.http.stream("GET", path, headers=headers, timeout=None) as answer:
-            async for line in answer.aiter_lines():
-                event = json.loads(line) if line else {}
-                if event.get("event") == "change":
-                    self.counts[tag] += 1
-                    self.totals[tag] += event["row"]["price"]
-                    self.lags.append(time.time() - event["row"]["sent"] / 1e6)
-
-    async def push(self) -> None:
+    def push(self, until: float) -> None:
         """Push rows at the rate until the time is over."""
         random, size = np.random.default_rng(1), self.options.rate // PUSHES
-        begun, number = time.monotonic(), 0
+        begun, number = time.time(), 0
         headers = {"Content-Type": "application/vnd.apache.arrow.stream"}
-        while time.monotonic() < self.until:
-            await asyncio.sleep(max(0.0, begun + number / PUSHES - time.monotonic()))
+        while time.time() < until:
+            time.sleep(max(0.0, begun + number / PUSHES - time.time()))
             number += 1
             batch = make_elements(size, random)
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, batch.schema) as writer:
                 writer.write_table(batch)
             body = sink.getvalue().to_pybytes()
-            answer = await self.http.post("/v1/streams/s/tuples", content=body, headers=headers)
+            answer = self.http.post("/v1/streams/s/tuples", content=body, headers=headers)
             if answer.status_code != 200:
                 self.errors.append(answer.text[:200])
             else:
                 self.expected.add(batch)
-
-    def missing(self) -> int:
-        """How many changes the feeds have not been given yet."""
-        return int(self.expected.count.sum() - self.counts.sum())
+                self.pushed += size
 
 
-def measure_memory(pid: int) -> float:
-    """The memory of a process and those it started, in MB."""
+def measure_memory(pid: int) -> dict[str, float]:
+    """The memory of a process and those it started, in MB: by kind of process, and mapped files."""
     children: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError, KeyError):
             stat = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(stat[1]), []).append(int(entry.name))
-        sizes[int(entry.name)] = int(stat[21]) * os.sysconf("SC_PAGE_SIZE")
-    found, waiting = 0, [pid]
+            children.setdefault(int(stat[1]), []).append(int(entry.name))
+    found, waiting = dict.fromkeys(("python", "jvm", "workers", "mapped"), 0.0), [(pid, "python")]
     while waiting:
-        one = waiting.pop()
-        found += sizes.get(one, 0)
-        waiting += children.get(one, [])
-    return found / 1e6
+        one, kind = waiting.pop()
+        with suppress(OSError, KeyError):
+            if kind == "python" and one != pid:
+                kind = "jvm" if "java" in Path(f"/proc/{one}/comm").read_text() else "workers"
+            status = Path(f"/proc/{one}/status").read_text()
+            held = dict(line.split(":", 1) for line in status.splitlines())
+            found[kind] += int(held["RssAnon"].split()[0]) / 1e3
+            found["mapped"] += int(held["RssFile"].split()[0]) / 1e3
+            below = "workers" if kind == "jvm" else kind
+            waiting += [(child, below) for child in children.get(one, [])]
+    return found
 
 
-async def measure(url: str, pid: int, options: argparse.Namespace) -> list[object]:
+def measure(url: str, pid: int, options: argparse.Namespace) -> list[object]:
     """Do everything; a row of the table."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as http:
-        load = Load(http, options)
-        registered = await load.register()
+    spawn, place = mp.get_context("spawn"), url.removeprefix("http://")
+    clients, feeds, ended = spawn.Queue(), spawn.Queue(), spawn.Event()
+    counts = spawn.Array("q", TAGS, lock=False)
+    with httpx.Client(base_url=url, timeout=60) as own:
+        load = Load(own, options)
+        registered = load.register()
         console.print(f"registered {options.queries:,} in {registered:.1f} s")
-        feeds = [asyncio.create_task(load.follow(tag)) for tag in range(TAGS)]
-        await asyncio.sleep(2)
-        load.until = time.monotonic() + options.seconds
-        busy = [asyncio.create_task(load.invoke(seed)) for seed in range(options.clients)]
-        busy.append(asyncio.create_task(load.push()))
+        reading = spawn.Process(target=run_feeds, args=(place, counts, feeds, ended), daemon=True)
+        reading.start()
+        time.sleep(4)
+        until = time.time() + options.seconds
+        asking = spawn.Process(
+            target=run_clients, args=(place, options, until, clients), daemon=True
+        )
+        asking.start()
+        pushing = threading.Thread(target=load.push, args=(until,), daemon=True)
+        pushing.start()
         memory = []
-        while time.monotonic() < load.until:
-            await asyncio.sleep(options.seconds / 10)
+        for _ in range(10):
+            time.sleep(options.seconds / 10)
             memory.append(measure_memory(pid))
-            loads = os.getloadavg()[0]
-            console.print(f"memory {memory[-1]:,.0f} MB, load of the machine {loads:.1f}")
-        await asyncio.gather(*busy)
-        deadline = time.monotonic() + 60
-        while load.missing() > 0 and time.monotonic() < deadline:
-            assert not any(feed.done() for feed in feeds)
-            await asyncio.sleep(0.2)
-        for feed in feeds:
-            feed.cancel()
+            sizes = ", ".join(f"{kind} {size:,.0f} MB" for kind, size in memory[-1].items())
+            console.print(f"{sizes}; load of the machine {os.getloadavg()[0]:.1f}")
+        latencies, errors, asking_seconds = clients.get()
+        pushing.join()
+    deadline = time.monotonic() + 60
+    while sum(counts) < load.expected.count.sum() and time.monotonic() < deadline:
+        assert reading.is_alive()
+        time.sleep(0.2)
+    ended.set()
+    totals, lags, reading_seconds = feeds.get()
     for tag in range(TAGS):
-        assert load.counts[tag] == load.expected.count[tag::TAGS].sum(), tag
-        assert np.isclose(load.totals[tag], load.expected.total[tag::TAGS].sum()), tag
-    for error in sorted(set(load.errors))[:5]:
+        assert counts[tag] == load.expected.count[tag::TAGS].sum(), tag
+        assert np.isclose(totals[tag], load.expected.total[tag::TAGS].sum()), tag
+    errors += load.errors
+    for error in sorted(set(errors))[:5]:
         console.print(error)
+    console.print(
+        f"seconds of processor: clients {asking_seconds:.1f}, feeds {reading_seconds:.1f}"
+    )
+    own = [sum(size for kind, size in one.items() if kind != "mapped") for one in memory]
     return [
-        len(load.latencies),
-        len(load.errors),
-        percentile(load.latencies, 0.5) * 1e3,
-        percentile(load.latencies, 0.99) * 1e3,
-        int(load.counts.sum()),
-        percentile(load.lags, 0.5) * 1e3,
-        percentile(load.lags, 0.99) * 1e3,
-        memory[0],
-        memory[-1],
+        load.pushed // options.seconds,
+        len(latencies),
+        len(errors),
+        percentile(latencies, 0.5) * 1e3,
+        percentile(latencies, 0.99) * 1e3,
+        sum(counts),
+        percentile(lags, 0.5) * 1e3,
+        percentile(lags, 0.99) * 1e3,
+        own[0],
+        own[-1],
     ]
 
 
@@ -196,12 +240,13 @@ def main() -> None:
             assert server.stdout is not None
             ready = next(line for line in server.stdout if "is ready" in line)
             url = next(word for word in ready.split() if word.startswith("http")).rstrip("/")
-            row = asyncio.run(measure(url, server.pid, options))
+            row = measure(url, server.pid, options)
         finally:
             server.terminate()
             server.wait(60)
-    columns = ["invocations", "errors", "p50, ms", "p99, ms", "changes", "lag p50, ms", "p99, ms"]
-    show("Many clients", [*columns, "memory first, MB", "last, MB"], [row])
+    columns = ["elements/s", "invocations", "errors", "p50, ms", "p99, ms"]
+    columns += ["changes", "lag p50, ms", "p99, ms", "memory first, MB", "last, MB"]
+    show("Many clients", columns, [row])
 
 
 if __name__ == "__main__":

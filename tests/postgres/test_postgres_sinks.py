@@ -14,9 +14,12 @@ from tests.postgres.sender_life import delivery, sender_of
 from tests.postgres.server import PASSWORD
 
 from millpond.errors import MillpondError
+from millpond.runtime.spark.checkpoint import cut_back
 from millpond.service.pond import Pond
 from millpond.service.sinks.postgres import PostgresSender
 from millpond.service.sinks.sender import DeliveryError
+from millpond.state.backup.backup import backup_store
+from millpond.state.backup.restore import restore_store
 from millpond.testing.local_runtime import open_local
 
 SCHEMA = (
@@ -266,3 +269,39 @@ def test_a_table_without_a_unique_key(database, senders):
     with pytest.raises(DeliveryError, match="no unique or exclusion constraint") as stopped:
         senders().send(delivery(1))
     assert stopped.value.is_final
+
+
+@pytest.mark.parametrize("when", ["before the first delivery", "before the last", "at the end"])
+def test_a_restored_store_goes_on_or_stops(database, tmp_path, eventually, when):
+    """The table is never a mixture of what was undone and what is."""
+    database.execute(TABLE)
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        create(pond, database)
+        if when == "before the first delivery":
+            backup_store(tmp_path / "store", tmp_path / "kept")
+        insert(pond, 0, ("a", 1), ("b", 2))
+        insert(pond, 1, ("c", 3))
+        eventually(lambda: len(table(database)) == 2 and table(database) == final_answer(pond))
+        if when == "before the last":
+            backup_store(tmp_path / "store", tmp_path / "kept")
+        insert(pond, 5, ("a", 10))
+        eventually(lambda: len(table(database)) == 3 and table(database) == final_answer(pond))
+    if when == "at the end":
+        backup_store(tmp_path / "store", tmp_path / "kept")
+    held = table(database)
+    restore_store(tmp_path / "kept", tmp_path / "restored", cut_checkpoint=cut_back)
+    with open_local(tmp_path / "restored") as pond:
+        insert(pond, 7, ("x", 100))
+        insert(pond, 8, ("y", 1))
+        if when == "at the end":
+            eventually(lambda: table(database) == final_answer(pond) and len(table(database)) == 4)
+            assert state(pond) == "delivers"
+            return
+        eventually(lambda: "older than the table" in state(pond))
+        assert table(database) == held
+        # The way out: an empty table, into which the whole answer goes.
+        pond.execute("DROP SINK out")
+        database.execute("TRUNCATE sums")
+        create(pond, database)
+        eventually(lambda: table(database) and table(database) == final_answer(pond))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.tools.changes_play import BEFORE, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
+from millpond.operators import group_by
 from millpond.operators.structures import releases
 from millpond.planner.optimize.statistics import GuessedStatistics
 
@@ -28,6 +30,8 @@ TEXTS = (
     "SELECT a.k, count(*) AS n, sum(b.v) AS t FROM a, b [NOW] WHERE a.s = b.s GROUP BY a.k",
     "SELECT DISTINCT x.k FROM a [RANGE 8 SECONDS] x, a [RANGE 20 SECONDS] y "
     "WHERE x.v = y.k AND y.v > 2",
+    "SELECT k, count(*) AS n, sum(v) AS t, min(v) AS m, count(DISTINCT s) AS d FROM a GROUP BY k",
+    "SELECT s, max(v) AS m FROM a WHERE v > 1 GROUP BY s HAVING count(*) > 1",
     "SELECT a.v FROM a LEFT JOIN b [RANGE 5 SECONDS] ON a.k = b.k",
 )
 #: What elements satisfy: nearly the constraints, or nothing.
@@ -87,8 +91,10 @@ def check(pond: OraclePond, data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(TEXTS))
     k = data.draw(st.sampled_from((0, 1, 2, 5, 30, 1_000)))
     kinds = data.draw(st.sets(st.sampled_from(KINDS), min_size=1))
-    columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text else ("k",)
+    columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text or "BY s" in text else ("k",)
     own = constraints_of(kinds, k, data.draw(st.booleans()), columns)
+    if data.draw(st.booleans()):
+        own = tuple(replace(constraint, observed=True) for constraint in own)
     known = GuessedStatistics()
     known.constraints = {"a": own, "b": own}
     lazy = data.draw(st.sampled_from((None, 0, SECOND * 3)))
@@ -112,6 +118,7 @@ def check(pond: OraclePond, data: st.DataObject) -> None:
 def test_no_constraint_changes_an_answer(pond: OraclePond, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(releases, "_LEAST_ROWS", data.draw(st.sampled_from((0, 8))))
+        patch.setattr(group_by, "_LEAST_GROUPS", data.draw(st.sampled_from((0, 3))))
         check(pond, data)
 
 
@@ -121,5 +128,6 @@ def test_no_constraint_changes_an_answer(pond: OraclePond, data: st.DataObject) 
 def test_no_constraint_changes_an_answer_of_many(pond: OraclePond, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(releases, "_LEAST_ROWS", data.draw(st.sampled_from((0, 8, 64))))
+        patch.setattr(group_by, "_LEAST_GROUPS", data.draw(st.sampled_from((0, 3))))
         patch.setattr(releases, "_READ_FIRST", data.draw(st.sampled_from((0, 50, 10_000))))
         check(pond, data)

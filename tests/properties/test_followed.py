@@ -1,8 +1,9 @@
 """Changes over random scenarios: what a reader is given, page by page, is what the definition says.
 
 However the feed is cut, whenever the reader comes and whenever the pond is opened anew, whether
-a query is followed itself or through a stream derived from it, and whatever the strategy, the
-expiration intervals, the scheduler, the memory, and constraints that hold or do not.
+a query is followed itself or through a stream derived from it, whenever other plans go on with its
+changes, and whatever the strategy, the expiration intervals, the scheduler, the memory, and
+constraints that hold or do not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
 from tests.tools.oracle_laws import as_golden
+from tests.tools.plan_moves import move_plans
 from tests.tools.strategies import SECOND, Scenario, scenarios
 from tests.tools.under_pressure import Pressure, pressures
 
@@ -28,6 +30,9 @@ from millpond.testing.manual_clock import ManualClock
 
 #: Without shrinking, which takes minutes here.
 LAW = settings(max_examples=8, phases=[Phase.explicit, Phase.generate])
+
+#: After which batches plans are moved, and the seeds of the others.
+MOVES = st.dictionaries(st.integers(0, 12), st.integers(0, 999), max_size=4)
 
 #: After every element and every expiration of a scenario.
 LATE = "HEARTBEAT {} AT TIMESTAMP '2100-01-01 00:00:00'"
@@ -67,6 +72,7 @@ def delivered(
     reopens: frozenset[int],
     changes: ChangeSettings,
     pressure: Pressure,
+    moves: Mapping[int, int],
 ) -> dict[str, list[tuple[Any, ...]]]:
     """What a reader has in the end who reads after some batches, each time behind the last.
 
@@ -77,6 +83,7 @@ def delivered(
         reopens: After which batches the pond is closed and opened again.
         changes: How changes are computed.
         pressure: What may not show.
+        moves: After which batches plans are moved, each with the seed of the other plans.
     """
     clock = ManualClock()
     pond = open_local(store, clock, changes=changes)
@@ -89,6 +96,8 @@ def delivered(
             if place in reopens:
                 pond.close()
                 pond = open_local(store, clock, changes=changes)
+            if place in moves:
+                move_plans(pond, moves[place])
             if place in reads:
                 read = fetched if reads[place] else there
                 for name, rest in got.items():
@@ -124,6 +133,7 @@ def meant(scenario: Scenario) -> dict[str, list[tuple[Any, ...]]]:
         lazy_expiration=st.sampled_from((None, 0, 2 * SECOND, 3600 * SECOND)),
     ),
     pressures(),
+    MOVES,
 )
 def test_changes_are_what_the_definition_says(
     scenario: Scenario,
@@ -131,8 +141,9 @@ def test_changes_are_what_the_definition_says(
     reopens: frozenset[int],
     changes: ChangeSettings,
     pressure: Pressure,
+    moves: dict[int, int],
 ) -> None:
-    check(scenario, reads, reopens, changes, pressure)
+    check(scenario, reads, reopens, changes, pressure, moves)
 
 
 @settings(LAW, max_examples=4)
@@ -141,11 +152,16 @@ def test_changes_are_what_the_definition_says(
     st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
     st.frozensets(st.integers(0, 12), max_size=2),
     pressures(),
+    MOVES,
 )
 def test_changes_of_queries_over_queries_are_what_the_definition_says(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], pressure: Pressure
+    scenario: Scenario,
+    reads: dict[int, bool],
+    reopens: frozenset[int],
+    pressure: Pressure,
+    moves: dict[int, int],
 ) -> None:
-    check(scenario, reads, reopens, ChangeSettings(), pressure)
+    check(scenario, reads, reopens, ChangeSettings(), pressure, moves)
 
 
 @pytest.mark.slow
@@ -155,11 +171,16 @@ def test_changes_of_queries_over_queries_are_what_the_definition_says(
     st.dictionaries(st.integers(0, 12), st.booleans(), max_size=4),
     st.frozensets(st.integers(0, 12), max_size=2),
     pressures(),
+    MOVES,
 )
 def test_changes_of_many_queries_over_queries_are_what_the_definition_says(
-    scenario: Scenario, reads: dict[int, bool], reopens: frozenset[int], pressure: Pressure
+    scenario: Scenario,
+    reads: dict[int, bool],
+    reopens: frozenset[int],
+    pressure: Pressure,
+    moves: dict[int, int],
 ) -> None:
-    check(scenario, reads, reopens, ChangeSettings(), pressure)
+    check(scenario, reads, reopens, ChangeSettings(), pressure, moves)
 
 
 def check(
@@ -168,9 +189,11 @@ def check(
     reopens: frozenset[int],
     changes: ChangeSettings,
     pressure: Pressure,
+    moves: Mapping[int, int],
 ) -> None:
     with TemporaryDirectory(prefix="millpond-changes-") as directory:
-        found = delivered(scenario, Path(directory) / "store", reads, reopens, changes, pressure)
+        store = Path(directory) / "store"
+        found = delivered(scenario, store, reads, reopens, changes, pressure, moves)
     for name, rows in meant(scenario).items():
         number = int(name[1:])
         assert [row[0] for row in found[name]] == list(range(1, len(found[name]) + 1))

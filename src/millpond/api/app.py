@@ -20,6 +20,7 @@ from millpond.api.rights.guarded_pond import GuardedPond
 from millpond.api.rights.tickets import Tickets
 from millpond.api.rights.token_file import TokenBook, TokenEntry, hash_token
 from millpond.api.routers import (
+    backups,
     batches,
     changes,
     feed,
@@ -95,6 +96,7 @@ def create_app(
         batches.router(pond, max_body),
         language.router(pond),
         observation.router(pond),
+        backups.router(pond, policy),
     ):
         guarded.include_router(router)
     app.include_router(observation.liveness(pond))

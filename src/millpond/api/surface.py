@@ -7,6 +7,7 @@ works alike on `millpond.service.pond.Pond` and on `millpond.api.client.RemotePo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -172,6 +173,12 @@ class Surface(Protocol):
 
     def queries(self, **selection: Any) -> Sequence[QueryDef]: ...
 
+    def backups(self) -> list[dict[str, Any]]: ...
+
+    def backup(self, number: int) -> dict[str, Any]: ...
+
+    def cancel_backup(self, number: int) -> dict[str, Any]: ...
+
     def status(self) -> dict[str, Any]: ...
 
     @property
@@ -251,6 +258,10 @@ class ServedPond(Surface, Protocol):
     ) -> dict[str, Any]: ...
 
     def plan_graph(self, query: str | int | None = None) -> dict[str, Any]: ...
+
+    def begin_backup(
+        self, directory: str | Path, copy: bool = False, policy: AccessPolicy | None = None
+    ) -> dict[str, Any]: ...
 
     def alter_stream(self, name: str, **options: Any) -> None: ...
 

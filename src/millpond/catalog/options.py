@@ -144,6 +144,20 @@ _EVERY = (
         entities=("scheduler",),
     ),
     Option(
+        "replanning",
+        (Scope.SYSTEM,),
+        one_of(
+            "auto",
+            "never",
+            takes="'auto' (when other plans cost less by what is measured), 'never' (plans stay as"
+            " they were made)",
+        ),
+        "whether the plans of followed queries are made anew while they run",
+        "auto",
+        entities=("scheduler",),
+        remark="See [plans that notice](../guide/plans.md#plans-that-notice). It alters no change.",
+    ),
+    Option(
         "memory",
         (Scope.SYSTEM,),
         MEMORY,

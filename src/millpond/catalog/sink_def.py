@@ -56,6 +56,8 @@ class SinkDef:
         key: The columns by which a row of the query's answer is found again, if its receiver keeps
             the answer and not the changes.
         dead: Why it delivers no more; None while it does.
+        origin: The incarnation of the store in which it was created, if the store was restored
+            since; empty: this one. Its receiver knows it by that.
         position: How far it has delivered; two definitions are equal wherever they are.
     """
 
@@ -71,6 +73,7 @@ class SinkDef:
     text: str = ""
     key: tuple[str, ...] = ()
     dead: str | None = None
+    origin: str = ""
     position: SinkPosition = field(default=SinkPosition(), compare=False)
 
     @property

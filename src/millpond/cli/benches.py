@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import millpond
@@ -24,11 +26,28 @@ def benches() -> dict[str, Path]:
     return {}
 
 
-def run_bench(name: str, arguments: Sequence[str]) -> None:
-    """Runs a benchmark as a script with its own arguments.
+def submit_arguments(conf: Mapping[str, str]) -> str:
+    """Settings as PySpark takes them from the environment, for every JVM that it starts.
+
+    >>> submit_arguments({"spark.a": "b c"})
+    "--conf 'spark.a=b c' pyspark-shell"
 
     Raises:
-        MillpondError: SERVE-704, there is none of that name.
+        MillpondError: CQL-214, one is not Spark's, or is fixed.
+    """
+    from millpond.runtime.spark.session import check_conf
+
+    given = [f"--conf {shlex.quote(f'{k}={v}')}" for k, v in check_conf(conf).items()]
+    return " ".join([*given, "pyspark-shell"])
+
+
+def run_bench(
+    name: str, arguments: Sequence[str], spark_conf: Mapping[str, str] | None = None
+) -> None:
+    """Runs a benchmark as a script with its own arguments, and settings for each Spark it starts.
+
+    Raises:
+        MillpondError: SERVE-704, there is none of that name; CQL-214, a setting cannot be given.
     """
     found = benches()
     path = found.get(name.replace("-", "_"))
@@ -39,6 +58,8 @@ def run_bench(name: str, arguments: Sequence[str]) -> None:
             else ("Benchmarks are part of the source tree; run this from its directory.")
         )
         raise MillpondError("SERVE-704", f'no benchmark is called "{name}"', hint=hint)
+    if spark_conf:
+        os.environ["PYSPARK_SUBMIT_ARGS"] = submit_arguments(spark_conf)
     sys.argv = [str(path), *arguments]
     home = next(folder for folder in path.parents if folder.name == "benchmarks")
     sys.path[:0] = [str(home), str(home.parent)]  # some use tools of the tests

@@ -274,6 +274,12 @@ def serve(
             "have followed, with --source-format postgres; repeatable.",
         ),
     ] = None,
+    backup_root: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A directory below which admins may have backups made over HTTP; repeatable."
+        ),
+    ] = None,
     sink_host: Annotated[
         list[str] | None,
         typer.Option(
@@ -296,11 +302,16 @@ def serve(
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.api.waiting import await_lead
+    from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(
-        source_root or (), source_format or (), sink_host or (), source_host or ()
+        source_root or (),
+        source_format or (),
+        sink_host or (),
+        source_host or (),
+        backup_root or (),
     )
     if token == kept_token.AUTO:
         token = kept_token.make_token()
@@ -334,6 +345,11 @@ def serve(
         leading = await_lead(shared, store, listener, transport)
         if leading is None:
             return
+
+    def say_ready(url: str) -> None:
+        spare_what_stays()
+        server.announce(url)
+
     pond = open_pond(
         store,
         shared=leading,
@@ -360,6 +376,7 @@ def serve(
             transport=transport,
             limits=limits,
             access_log=access_log,
+            on_ready=say_ready,
         )
     finally:
         pond.close()
@@ -543,14 +560,19 @@ def config(
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@with_spark_flags
 def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a file in benchmarks/.")],
+    spark_conf: dict[str, str] | None,
 ) -> None:
-    """Runs a benchmark beside its peers; further arguments go to the benchmark."""
+    """Runs a benchmark beside its peers; further arguments go to the benchmark.
+
+    Settings of Spark go to each Spark that it starts, Millpond's and those it compares with.
+    """
     from millpond.cli.benches import run_bench
 
-    run_bench(name, context.args)
+    run_bench(name, context.args, spark_conf)
 
 
 def _raise_descriptor_limit() -> None:

@@ -6,6 +6,7 @@ The jars are fetched once by Maven, by the settings its user has, into the user'
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -27,10 +28,13 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.
 _PROPERTIES = """process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},LOGIN://127.0.0.1:{login}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.login.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule \
+  required user_{user}="{password}";
 inter.broker.listener.name=PLAINTEXT
 log.dirs={directory}/data
 auto.create.topics.enable=false
@@ -50,18 +54,27 @@ class Missing(Exception):
 
 
 class Broker:
-    """One broker, which can be killed and started again; its topics stay."""
+    """One broker, which can be killed and started again; its topics stay.
+
+    Attributes:
+        bootstrap: Where anybody may connect.
+        login_bootstrap: Where clients log in by SASL/PLAIN, as `user` with `password`.
+    """
+
+    user = "millpond"
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._jars = _jars()
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, controller = _free_port(), _free_port()
-        self.bootstrap = f"127.0.0.1:{self.port}"
+        self.port, login, controller = _free_port(), _free_port(), _free_port()
+        self.bootstrap, self.login_bootstrap = f"127.0.0.1:{self.port}", f"127.0.0.1:{login}"
+        self.password = secrets.token_urlsafe(12)
         self._settings = directory / "server.properties"
-        self._settings.write_text(
-            _PROPERTIES.format(port=self.port, controller=controller, directory=directory)
-        )
+        ports = {"port": self.port, "login": login, "controller": controller}
+        who = {"user": self.user, "password": self.password}
+        self._settings.touch(mode=0o600)
+        self._settings.write_text(_PROPERTIES.format(directory=directory, **ports, **who))
         tool = [*self._java("kafka.tools.StorageTool")]
         subprocess.run(
             [*tool, "format", "-t", "bWlsbHBvbmQtdGVzdHMtMQ", "-c", str(self._settings)],

@@ -8,6 +8,7 @@ client of its own, which knows nothing of Millpond and sees committed records on
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from millpond.demo.screen import Screen
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.service.pond import Pond
+
+log = logging.getLogger("millpond.demo")
 
 ALERTS = "alerts"
 _QUERY = (
@@ -57,14 +60,15 @@ class KafkaTopics:
                 "DATA-502", "the demo cannot start Kafka", detail=f"{missing}.", hint="Install it."
             ) from None
         self._broker.start()
-        from confluent_kafka.admin import AdminClient, NewTopic
-
         self.bootstrap = self._broker.bootstrap
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        topics = [NewTopic(name, count, 1) for name, count in {**_TOPICS, ALERTS: 1}.items()]
+        admin = kafka.admin.AdminClient({"bootstrap.servers": self.bootstrap}, logger=log)
+        counts = {**_TOPICS, ALERTS: 1}.items()
+        topics = [kafka.admin.NewTopic(name, count, 1) for name, count in counts]
         for made in admin.create_topics(topics).values():
             made.result(60)
-        self._producer = kafka.Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        # What its clients say goes to a log, not to the screen: they live longer than the broker.
+        settings = {"bootstrap.servers": self.bootstrap, "linger.ms": 5}
+        self._producer = kafka.Producer(settings, logger=log)
 
     def send(self, file: DayFile) -> None:
         """Write a day's rows to its stream's topic."""
@@ -111,18 +115,17 @@ class KafkaTopics:
 
     def _read_alerts(self) -> list[dict[str, Any]]:
         """Read the topic of alerts from its beginning to its end."""
-        from confluent_kafka import Consumer, TopicPartition
-
+        kafka = import_kafka()
         settings = {
             "bootstrap.servers": self.bootstrap,
             "group.id": "demo",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
         }
-        consumer = Consumer(settings)
+        consumer = kafka.Consumer(settings, logger=log)
         found: list[dict[str, Any]] = []
         try:
-            consumer.assign([TopicPartition(ALERTS, 0, 0)])
+            consumer.assign([kafka.TopicPartition(ALERTS, 0, 0)])
             while (record := consumer.poll(30)) is not None and record.error() is None:
                 found.append(json.loads(record.value()))
         finally:

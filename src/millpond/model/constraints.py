@@ -36,6 +36,7 @@ class Constraint:
         references: The stream that a foreign key refers to, by the columns that are unique there.
         rows: k as a number of elements; None where it is a length of time, and for `UNIQUE`.
         time: k as a length of time, in microseconds; None where it is a number.
+        observed: Whether nobody declared it, but elements satisfied it so far; else None.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Constraint:
     references: str | None = None
     rows: int | None = None
     time: int | None = None
+    observed: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Write the constraint as JSON, without what it does not say."""

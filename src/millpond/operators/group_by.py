@@ -38,11 +38,15 @@ from millpond.operators.protocol.cost_model import (
     EdgeEstimate,
     StreamStatistics,
 )
-from millpond.operators.protocol.delta import Delta, Ints, positional_schema
+from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.evaluation import evaluate_expressions
+from millpond.operators.structures.group_releases import GroupReleases, find_group_rules
 from millpond.operators.structures.key_numbers import KeyNumbers
 
+#: Fewer groups whose cluster is over are not released.
+_LEAST_GROUPS = 64
 #: The number of input rows of a group: it decides whether the group has a row in the answer.
 ROWS = Counted(Argument())
 
@@ -79,8 +83,11 @@ class Grouping(Unary):
     ) -> float:
         return GROUPED * own.changes
 
+    def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
+        return find_group_rules(self.input, self.by, constraints)
+
     def operator(self) -> Operator:
-        return GroupingRows(self.by, self.types)
+        return GroupingRows(self.input, self.by, self.types)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +106,10 @@ class GroupedDelta(Delta):
 class GroupingRows:
     """Runs `Grouping`: keeps the groups that have rows, and their measures."""
 
-    def __init__(self, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]) -> None:
-        self._by = by
+    def __init__(
+        self, rows: Node, by: tuple[int | str, ...], types: tuple[pa.DataType, ...]
+    ) -> None:
+        self._node, self._by, self._types = rows, by, types
         self._keys = KeyNumbers(types)
         #: The keys of each group number, in order. Another grouping has other numbers.
         self._values: list[list[pa.Array]] = []
@@ -108,6 +117,20 @@ class GroupingRows:
         self._alive = 0
         self._layout = Layout()
         self._measures = Measures()
+        #: The groups that constraints released; None as long as no constraint ever held.
+        self._releases: GroupReleases | None = None
+        self._look_at = _LEAST_GROUPS
+        #: The last instant of the last step that had rows.
+        self._upto: int = BEGINNING
+
+    def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
+        if rules and self._releases is None:
+            self._releases = GroupReleases(self._node)
+        if self._releases is not None:
+            self._releases.set_rules(rules)
+
+    def list_release_figures(self) -> list[ReleaseFigures]:
+        return [] if self._releases is None else self._releases.list_figures(self._alive)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
@@ -121,29 +144,70 @@ class GroupingRows:
         values = iter(computed)
         keys = [delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._by]
         keys = [_normalize_zero(k) for k in keys]
+        if self._releases is not None:
+            self._recall(keys, self._releases, scalars)
+        self._measures.begin(may_begin=self._alive == 0)
+        numbers, batch = self._lay_out(delta, keys, scalars)
+        if self._releases is not None:
+            self._releases.note(numbers, delta.at, batch.groups)
+        self._count_rows(batch)
+        self._upto = upto
+        return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
+
+    def _lay_out(self, delta: Delta, keys: list[pa.Array], scalars: Scalars) -> tuple[Ints, Batch]:
+        """Number rows by group, and lay them out for the measures."""
         numbers = self._number(keys, len(delta))
         groups = max(1, len(self._keys))
         cells = self._layout.lay_out(numbers, delta.at, groups)
-        self._measures.begin(may_begin=self._alive == 0)
-        batch = Batch(delta.rows, delta.weight, cells, groups, self._measures, scalars)
-        trace = batch.trace(ROWS)
-        self._counts = grow_by_group(self._counts, groups)
+        return numbers, Batch(delta.rows, delta.weight, cells, groups, self._measures, scalars)
+
+    def _count_rows(self, batch: Batch) -> None:
+        cells, trace = batch.cells, batch.trace(ROWS)
+        self._counts = grow_by_group(self._counts, batch.groups)
         after = trace[cells.starts[1:] + np.arange(len(cells.groups))]
         self._alive += int((after > 0).sum()) - int((self._counts[cells.groups] > 0).sum())
         self._counts[cells.groups] = after
-        return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
+
+    def _recall(self, keys: list[pa.Array], releases: GroupReleases, scalars: Scalars) -> None:
+        """Follow the earlier rows of the released groups of which rows come (INV-RELEASE-2)."""
+        places = np.flatnonzero(releases.find_gone(keys))
+        if not len(places):
+            return
+        taken = [k.take(pa.array(places)) for k in keys]
+        missing = pa.array(np.flatnonzero(self._keys.find(taken) < 0))
+        wanted = KeyNumbers(self._types)
+        wanted.number([k.take(missing) for k in taken])
+        found = []
+        for delta in releases.recall(scalars) if len(missing) else ():
+            chosen = wanted.find(self._take_keys(delta)) >= 0
+            if chosen.any():
+                found.append(delta.where(chosen))
+        if found:
+            delta = Delta.together(found)
+            known = len(self._keys)
+            _, batch = self._lay_out(delta, self._take_keys(delta), scalars)
+            self._count_rows(batch)
+            self._measures.follow(batch)
+            releases.note_recalled(len(self._keys) - known)
+
+    def _take_keys(self, delta: Delta) -> list[pa.Array]:
+        return [_normalize_zero(delta.rows.column(e)) for e in self._by if isinstance(e, int)]
 
     def absorb(self, other: GroupingRows) -> None:
         """Take over the measures that only another operator of an equal node keeps.
 
-        Both operators have the same groups, but number them differently.
+        Both operators have the same groups, but number them differently. Groups that one of them
+        released are released.
         """
         self._compact()
-        if self._by:
-            columns = [pa.concat_arrays(parts) for parts in other._columns()]
-            moved = self._keys.find(columns) if columns else np.zeros(0, np.int64)
-        else:
-            moved = np.zeros(1, np.int64)
+        moved = self._find_numbers(other)
+        if self._by and self._releases is not None:
+            count = len(self._keys)
+            alone = grow_by_group(self._counts, count)[:count] > 0
+            alone[moved[moved >= 0]] = False
+            if alone.any():
+                self._release(alone, self._releases)
+                moved = self._find_numbers(other)
         self._measures.absorb(other._measures, moved, max(1, len(self._keys)))
 
     def size(self) -> int:
@@ -152,6 +216,13 @@ class GroupingRows:
     def bytes(self) -> int:
         """The size of its measures, in bytes."""
         return self._measures.size() + self._counts.nbytes
+
+    def _find_numbers(self, other: GroupingRows) -> Ints:
+        """Find the number that each group of another operator has here; -1 for none."""
+        if not self._by:
+            return np.zeros(1, np.int64)
+        columns = [pa.concat_arrays(parts) for parts in other._columns()]
+        return self._keys.find(columns) if columns else np.zeros(0, np.int64)
 
     def _columns(self) -> list[list[pa.Array]]:
         return [list(column) for column in zip(*self._values, strict=True)]
@@ -172,9 +243,32 @@ class GroupingRows:
         return numbers
 
     def _compact(self) -> None:
-        """Forget the groups without rows, when most groups have none."""
-        if not self._by or not self._keys.is_worth_compacting(self._alive):
-            return
+        """Forget the groups without rows, when most groups have none; release those that are over.
+
+        The groups are looked through when there are twice as many as after the last look.
+        """
+        if self._releases is not None and self._alive >= self._look_at:
+            count = len(self._keys)
+            over = self._releases.find_over(count, self._upto)
+            over &= grow_by_group(self._counts, count)[:count] > 0
+            if over.any():
+                self._release(over, self._releases)
+            self._look_at = max(_LEAST_GROUPS, 2 * self._alive)
+        if self._by and self._keys.is_worth_compacting(self._alive):
+            self._forget()
+
+    def _release(self, over: Bools, releases: GroupReleases) -> None:
+        """Release groups, and forget them."""
+        places = np.flatnonzero(over)
+        taken = pa.array(places)
+        done = releases.put([pa.concat_arrays(parts).take(taken) for parts in self._columns()])
+        self._counts = grow_by_group(self._counts, len(over))
+        self._counts[places[done]] = 0
+        self._alive -= int(done.sum())
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget the groups without rows."""
         count = len(self._keys)
         alive = grow_by_group(self._counts, count)[:count] > 0
         moved = self._keys.compact(alive)
@@ -182,6 +276,8 @@ class GroupingRows:
         self._values = [[pa.concat_arrays(parts).take(left) for parts in self._columns()]]
         self._counts = self._counts[: len(alive)][alive]
         self._measures.renumber(moved, max(1, len(self._keys)))
+        if self._releases is not None:
+            self._releases.renumber(moved, len(self._keys))
 
 
 @dataclass(frozen=True, eq=False)

@@ -163,6 +163,7 @@ class AdvanceResult:
         work: By node key, what its operator did since it was made; of those that took rows alone.
         queues: What waited between the operators.
         state: By node key, the state of the operators that were measured anew.
+        given: By node key, how many rows its operator put out in the job's step.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -176,4 +177,5 @@ class AdvanceResult:
     work: Mapping[str, OperatorWork] = field(default_factory=dict)
     queues: QueueFigures = field(default_factory=QueueFigures)
     state: Mapping[str, OperatorState] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
     unwritten: MillpondError | None = None

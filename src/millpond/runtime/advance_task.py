@@ -31,6 +31,7 @@ from millpond.runtime.batch_tasks import (
 from millpond.runtime.dataflow_cache import (
     CachedDataflow,
     LateStart,
+    prepare_dataflow,
     put_dataflow,
     start_late,
     switch_plans,
@@ -49,6 +50,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         held = take_dataflow(job)
         held.flow.purge(_purge_intervals(job))
         held.flow.constrain(job.constraints)
+        before = held.flow.count_given()
         deltas = held.advance(job, job.upto, job.now)
     except Exception as error:
         reason = to_millpond_error(error)
@@ -102,6 +104,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
     state = held.flow.list_state()
+    given = held.flow.count_given()
     put_dataflow(job, held)
     return AdvanceResult(
         tuple(built),
@@ -112,7 +115,23 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         work=held.flow.list_work(),
         queues=held.flow.queues,
         state=state,
+        given={key: rows - before.get(key, 0) for key, rows in given.items()},
     )
+
+
+def prepare(job: AdvanceJob) -> MillpondError | None:
+    """Make the dataflow of plans that are about to run, or bring it up to the job's position.
+
+    Nothing is written. The worker keeps the dataflow until the plans run (`dataflow_cache`).
+
+    Returns:
+        Why that failed; then the job that runs the plans tries for itself.
+    """
+    try:
+        prepare_dataflow(job)
+    except Exception as error:
+        return to_millpond_error(error)
+    return None
 
 
 def _suspend_beyond_limit(job: AdvanceJob, held: CachedDataflow) -> dict[int, MillpondError]:

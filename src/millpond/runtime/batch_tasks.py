@@ -35,6 +35,7 @@ from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
+from millpond.runtime.chunks import Chunk, gather_small
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_mark, new_path
@@ -152,24 +153,6 @@ class BuiltSegment:
                 file.path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Rows of one split, in order: raw rows of a source, or pushed rows, which were judged before.
-
-    `accepted_at` is set for pushed rows: the clock when they were judged. `name_row` is set for
-    records of a topic: it says of a row where it is, and their key begins with topic and partition.
-    `most` is set for rows of files, whose key begins with the file: how many bytes of rows the file
-    may become in this task.
-    """
-
-    stream_id: int
-    key: tuple[Any, ...]
-    rows: pa.Table
-    accepted_at: int | None = None
-    name_row: Callable[[int], str] | None = None
-    most: int | None = None
-
-
 #: What stands before the path in the name of a file: what it is ordered by, or the protocol.
 _BEFORE_PATH = re.compile(r"^([0-9.]+:|file:)/+")
 
@@ -177,14 +160,15 @@ _BEFORE_PATH = re.compile(r"^([0-9.]+:|file:)/+")
 def build(chunks: Iterable[Chunk], plan: BatchPlan) -> Iterator[BuiltSegment]:
     """Admit, sort, match and write a task's share of a batch."""
     builders: dict[int, _Builder] = {}
-    for chunk in chunks:
-        if chunk.stream_id not in plan.streams:
+    for together in gather_small(chunks):
+        stream_id = together[0].stream_id
+        if stream_id not in plan.streams:
             continue  # the stream was dropped while its rows were on their way
-        builder = builders.get(chunk.stream_id)
+        builder = builders.get(stream_id)
         if builder is None:
-            builder = _Builder(plan.store, plan.streams[chunk.stream_id], plan.mark)
-            builders[chunk.stream_id] = builder
-        yield from builder.add(chunk)
+            builder = _Builder(plan.store, plan.streams[stream_id], plan.mark)
+            builders[stream_id] = builder
+        yield from builder.add_all(together)
     for builder in builders.values():
         yield from builder.finish()
 
@@ -217,27 +201,48 @@ class _Builder:
             rows = chunk.rows.slice(start, step)
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
-            elements = admitted.elements
-            if chunk.most is not None:
-                self._check_growth(chunk, elements.nbytes + admitted.rejects.nbytes)
-            if self._rows and (
-                self._rows + elements.num_rows > self._limit
-                or self._bytes + elements.nbytes > SEGMENT_BYTES
-            ):
-                yield self._segment()
+            yield from self._make_room(admitted.elements)
             if chunk.name_row is not None:
                 self._partitioned = True
                 admitted = _name_rejects(admitted, chunk.name_row, start)
-            self._keep(DATA, chunk.key, elements)
-            self._rows += elements.num_rows
-            self._bytes += elements.nbytes
-            if admitted.shed is not None:
-                stamps = pa.array(np.full(admitted.shed.num_rows, chunk.accepted_at, np.int64))
-                self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
-            if admitted.rejects.num_rows:
-                at = chunk.accepted_at if pushed else self._plan.arrival
-                stamps = pa.array(np.full(admitted.rejects.num_rows, at, dtype=np.int64))
-                self._keep(REJECTS, chunk.key, admitted.rejects.append_column("__ts", stamps))
+            self._take(chunk, admitted)
+
+    def add_all(self, together: list[Chunk]) -> Iterator[BuiltSegment]:
+        """Admit chunks that `gather_small` gave, at once unless a segment is too small for them."""
+        counts = [chunk.rows.num_rows for chunk in together]
+        size = sum(chunk.rows.nbytes for chunk in together)
+        if len(together) == 1 or sum(counts) > self._limit or size > SEGMENT_BYTES:
+            for chunk in together:
+                yield from self.add(chunk)
+            return
+        admitted = admit(pa.concat_tables([chunk.rows for chunk in together]), self._plan.judge)
+        yield from self._make_room(admitted.elements)
+        for chunk, part in zip(together, admitted.split(counts), strict=True):
+            self._take(chunk, part)
+
+    def _make_room(self, elements: pa.Table) -> Iterator[BuiltSegment]:
+        """Yield the segment of what waits, if these elements do not go into it any more."""
+        if self._rows and (
+            self._rows + elements.num_rows > self._limit
+            or self._bytes + elements.nbytes > SEGMENT_BYTES
+        ):
+            yield self._segment()
+
+    def _take(self, chunk: Chunk, admitted: AdmittedRows) -> None:
+        """Have what became of rows of a chunk wait for its segment."""
+        elements, rejects = admitted.elements, admitted.rejects
+        if chunk.most is not None:
+            self._check_growth(chunk, elements.nbytes + rejects.nbytes)
+        self._keep(DATA, chunk.key, elements)
+        self._rows += elements.num_rows
+        self._bytes += elements.nbytes
+        if admitted.shed is not None:
+            stamps = pa.array(np.full(admitted.shed.num_rows, chunk.accepted_at, np.int64))
+            self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
+        if rejects.num_rows:
+            at = self._plan.arrival if chunk.accepted_at is None else chunk.accepted_at
+            stamps = pa.array(np.full(rejects.num_rows, at, dtype=np.int64))
+            self._keep(REJECTS, chunk.key, rejects.append_column("__ts", stamps))
 
     def _check_growth(self, chunk: Chunk, size: int) -> None:
         """Raise DATA-502 if a file becomes more rows than it may; its batch then writes nothing."""

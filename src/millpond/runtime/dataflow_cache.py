@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,9 @@ from millpond.synopses.mapped_memory import Home
 #: dataflows beyond one of a group whose members are at several positions.
 _GROUPS, _APART = 64, 2
 
+#: After so many uses of others of its group, a dataflow is of plans that nobody has any more.
+_IDLE = 8
+
 #: A dataflow may take this part of its process's memory, whatever others take.
 _LEAST_PART = 8
 
@@ -51,13 +54,33 @@ def take_dataflow(job: AdvanceJob) -> CachedDataflow:
     if held is None or not _bring_up(held, job):
         return _make(job, list(plans.values()), memory)
     held.weight = job.share.weight
+    held.is_prepared = False
     flow = held.flow
     for gone in set(flow.sinks) - plans.keys():
         flow.detach(gone)
-    missing = [plan for key, plan in plans.items() if key not in flow.sinks]
+    missing = {key: plan for key, plan in plans.items() if key not in flow.sinks}
+    prepared = _shelf.take(job, missing.keys()) if missing else None
+    if prepared is not None and _bring_up(prepared, job):
+        for gone in set(prepared.flow.sinks) - missing.keys():
+            prepared.flow.detach(gone)
+        flow.attach(prepared.flow)
+        missing = {key: plan for key, plan in missing.items() if key not in flow.sinks}
     if missing:
-        flow.attach(_make(job, missing, memory).flow)
+        flow.attach(_make(job, list(missing.values()), memory).flow)
     return held
+
+
+def prepare_dataflow(job: AdvanceJob) -> None:
+    """Make the dataflow of plans that are about to run, or bring it up to the job's position.
+
+    It is kept apart from what runs until a job has these plans; then that job goes on with it.
+    """
+    held = _shelf.take(job, is_prepared=True)
+    memory = _shelf.make_room(job, held)
+    if held is None or not _bring_up(held, job):
+        held = _make(job, [sink.plan for sink in job.sinks], memory)
+    held.is_prepared = True
+    _shelf.put(job, held)
 
 
 def put_dataflow(job: AdvanceJob, kept: CachedDataflow) -> None:
@@ -141,12 +164,16 @@ class CachedDataflow:
         flow: The dataflow.
         epoch: The epoch as of which it has read its relations.
         weight: The weight of its weightiest query.
+        is_prepared: Whether its plans are about to run, and do not yet.
+        idle: How many dataflows of its group were used since it was.
     """
 
     def __init__(self, flow: Dataflow, epoch: int, weight: float = 1.0) -> None:
         self.flow = flow
         self.epoch = epoch
         self.weight = weight
+        self.is_prepared = False
+        self.idle = 0
 
     def advance(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
         """Advance the dataflow to `upto`, with its relations read as of an epoch."""
@@ -174,15 +201,26 @@ class _DataflowCache:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[str, str, str], list[CachedDataflow]] = OrderedDict()
 
-    def take(self, job: AdvanceJob) -> CachedDataflow | None:
-        """Take a dataflow that has some of the job's plans and is not past the job's position."""
-        wanted = {sink.plan.key for sink in job.sinks}
+    def take(
+        self, job: AdvanceJob, wanted: Set[str] | None = None, *, is_prepared: bool = False
+    ) -> CachedDataflow | None:
+        """Take a dataflow that has some of the job's plans and is not past the job's position.
+
+        Args:
+            job: The job.
+            wanted: The keys of these plans; None: of all the job's plans.
+            is_prepared: Whether to take none that runs.
+        """
+        if wanted is None:
+            wanted = {sink.plan.key for sink in job.sinks}
         with self._lock:
             flows = self._kept.get((job.store, job.life, job.group), [])
             usable = [
                 kept
                 for kept in flows
-                if kept.flow.position <= job.position and not wanted.isdisjoint(kept.flow.sinks)
+                if kept.flow.position <= job.position
+                and not wanted.isdisjoint(kept.flow.sinks)
+                and kept.is_prepared >= is_prepared
             ]
             if not usable:
                 return None
@@ -196,10 +234,16 @@ class _DataflowCache:
             apart = []
             for other in self._kept.pop(name, []):
                 same_position = other.flow.position == kept.flow.position
+                # What is prepared for plans that run later is no part of what runs now.
+                same_position &= other.is_prepared is kept.is_prepared
+                other.idle += 1
+                if other.idle > _IDLE:
+                    continue
                 if same_position and _same_relations(job, other.epoch, kept.epoch):
                     kept.flow.attach(other.flow)
                 elif not set(other.flow.sinks) <= set(kept.flow.sinks):
                     apart.append(other)
+            kept.idle = 0
             self._kept[name] = [*apart[-_APART:], kept]
             while len(self._kept) > _GROUPS:
                 self._kept.popitem(last=False)

@@ -31,6 +31,7 @@ from millpond.planner.explain.notes import find_notes
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
+from millpond.service.backups import Backups
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.derivations import Derivations
@@ -39,6 +40,7 @@ from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.giving_way.precision_models import PrecisionModels
 from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
+from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
@@ -137,6 +139,7 @@ class Components:
         maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
         advancer: Makes them.
+        plan_monitor: Plans anew what makes them, when it costs otherwise than expected.
         reader: Reads them.
         feeds: Reads the changes of many queries through one cursor.
         replicas: Keeps the relations that follow tables of PostgreSQL.
@@ -149,6 +152,7 @@ class Components:
         inputs: Waits for what answers wait for.
         summaries: Creates and drops summaries.
         events: What happens in the parts, and who acts on it.
+        backups: Makes backups.
         definitions: Held while streams, relations and functions come and go.
         closed: Whether the pond is closed, or about to be.
     """
@@ -280,6 +284,9 @@ class Components:
             self.pressure.defers,
             self.actions,
         )
+        self.plan_monitor = PlanMonitor(
+            self.log, self.registrar, self.derivations, self.advancer, statistics, self.actions
+        )
         self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
@@ -349,9 +356,10 @@ class Components:
             self.registrar,
             self.derivations,
             self.advancer,
-            (self.maintenance, self.refresher),
+            (self.maintenance, self.refresher, self.plan_monitor),
             bounded,
         )
+        self.backups = Backups(store, self.clock)
         self.sinks = Sinks(self.log, self.registrar, self.feeds, self.subscriptions.listen)
         followers.connect(self.log, self.floors, self.derivations, self.advancer)
         self.events.connect(
@@ -363,6 +371,7 @@ class Components:
             derivations=self.derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
+            plan_monitor=self.plan_monitor,
             files=self.invoker.files,
             pressure=self.pressure,
         )
@@ -479,6 +488,7 @@ class Components:
         )
         self.advancer.start()
         self.refresher.start()
+        self.plan_monitor.start()
         self.inner_streams.drop_unread()
         self.replicas.start()
         self.sinks.start()
@@ -518,6 +528,7 @@ class Components:
             ("advancer", self.advancer.has_died),
             ("maintenance", self.maintenance.has_died),
             ("refresher", self.refresher.has_died),
+            ("plan monitor", self.plan_monitor.has_died),
         ):
             if has_died:
                 return MillpondError(
@@ -531,9 +542,11 @@ class Components:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
         try:
+            self.backups.stop()
             self.sinks.stop()
             self.replicas.stop()
             self.refresher.stop()
+            self.plan_monitor.stop()
             self.advancer.stop()
             self.maintenance.stop()
             self.runtime.stop()

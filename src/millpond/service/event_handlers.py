@@ -26,6 +26,7 @@ from millpond.service.changes.derivation_reads import (
     find_sources,
 )
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import EpochTimes, Events, FollowerNeeds
 from millpond.service.ingest.floors import FloorsInFlight
@@ -91,6 +92,7 @@ class EventHandlers(Events):
         derivations: Derivations,
         subscriptions: Subscriptions,
         refresher: Refresher,
+        plan_monitor: PlanMonitor,
         files: Files,
         pressure: Pressure,
     ) -> None:
@@ -103,6 +105,7 @@ class EventHandlers(Events):
         self._derivations = derivations
         self._subscriptions = subscriptions
         self._refresher = refresher
+        self._plan_monitor = plan_monitor
         self._files = files
         self._pressure = pressure
         epochs.call_after_commits(refresher.wake)
@@ -140,6 +143,7 @@ class EventHandlers(Events):
         for observer in self.observers:
             observer.count_advance(version, built, times)
         self._maintenance.wake()
+        self._plan_monitor.wake()
 
     def _learn(self, built: Sequence[BuiltSegment]) -> None:
         """Note what filters let through and cost; suspend queries whose predicate failed."""

@@ -608,6 +608,39 @@ class Pond:
         """Describe the state of the pond and its streams, for people and monitors."""
         return describe_status(self._components)
 
+    # -- backups -------------------------------------------------------------------------------
+
+    def begin_backup(
+        self, directory: str | Path, copy: bool = False, policy: AccessPolicy | None = None
+    ) -> dict[str, Any]:
+        """Begin to add a backup to a directory, as `millpond backup` does, and describe it.
+
+        It is made in the background, one at a time. `copy` has files copied where they could be
+        links; `policy` says which directories may be named, None for any.
+
+        Raises:
+            MillpondError: POND-401, another one is being made; POND-414, the policy refuses it.
+        """
+        self._components.check_open()
+        folder = Path(directory) if policy is None else policy.find_backups(str(directory))
+        return self._components.backups.begin(folder, copy)
+
+    def backups(self) -> list[dict[str, Any]]:
+        """Describe the last backups that were begun since the pond was opened, the newest first."""
+        return self._components.backups.list_all()
+
+    def backup(self, number: int) -> dict[str, Any]:
+        """Describe a backup: its state, and how far it is. Raises SERVE-704 if there is none."""
+        return self._components.backups.describe(number)
+
+    def cancel_backup(self, number: int) -> dict[str, Any]:
+        """End a backup that is being made, and describe it; the backups there were stay.
+
+        Raises:
+            MillpondError: SERVE-704, there is none of that number.
+        """
+        return self._components.backups.cancel(number)
+
     def close(self) -> None:
         """Stop reading sources and release the store; acknowledged rows are not lost."""
         if self._components.closed:

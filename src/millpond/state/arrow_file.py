@@ -37,6 +37,7 @@ _SYNCERS = 16
 #: What the operating system says when a directory was removed, or its file system taken away.
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.ENOTCONN}
 _UNWRITABLE = _GONE | {
+    errno.ENAMETOOLONG,
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
 }  # fmt: skip
 

@@ -19,7 +19,8 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
-from millpond.runtime.batch_tasks import BuiltSegment, Chunk, build
+from millpond.runtime.batch_tasks import BuiltSegment, build
+from millpond.runtime.chunks import Chunk
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, abandoned_if_failed
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key

@@ -10,7 +10,8 @@ import pytest
 
 from millpond.model.schema import Field, Schema
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, build
+from millpond.runtime.chunks import Chunk
 from millpond.service.ingest.sequencer import number_runs
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import Store

@@ -67,6 +67,13 @@ CASES = [
         "SELECT s.v, t.v AS w FROM s [RANGE 2 SECONDS], t [RANGE 2 SECONDS] WHERE s.k = t.k",
     ),
     Case(
+        "unbounded",
+        "sample 40 %",
+        "SELECT k, v FROM s",
+        "SELECT k, v FROM s [RANGE UNBOUNDED] SAMPLE(40)",
+        {"seed": SEED},
+    ),
+    Case(
         "distinct",
         "window 3 seconds",
         "SELECT DISTINCT k FROM s [RANGE UNBOUNDED]",

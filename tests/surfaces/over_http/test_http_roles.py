@@ -49,7 +49,7 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def app(pond: Pond, tokens: Path) -> FastAPI:
     make_token(tokens, "root", "admin", [])
-    policy = AccessPolicy.of(hosts=["127.0.0.1:1"])
+    policy = AccessPolicy.of(hosts=["127.0.0.1:1"], backups=[tokens.parent])
     app = create_app(pond, access=Access(tokens=tokens), policy=policy)
     app.state.followers.close()  # what is followed ends at once
     return app
@@ -153,6 +153,10 @@ CALLS: dict[str, tuple[dict[str, object], tuple[list[str], list[str]], str]] = {
         (["flights"], []),
         "admin",
     ),
+    "POST /v1/backups": ({"json": {"to": "backups"}}, NONE, "admin"),
+    "GET /v1/backups": ({}, NONE, "admin"),
+    "GET /v1/backups/{backup}": ({}, (["1"], []), "admin"),
+    "DELETE /v1/backups/{backup}": ({}, (["1"], []), "admin"),
     "GET /v1/streams/{stream}/changes": ({}, (["late"], ["raises", *STREAM[1]]), "reader"),
 }
 #: Calls that choose queries, for which a query over a stream that is not granted is still a query.

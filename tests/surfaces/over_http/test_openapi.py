@@ -46,6 +46,7 @@ NAMES = {
     "query": st.sampled_from(["q", "q", "q", "flights", "late", "none", "3", "9" * 30, "²"]),
     "stream": st.sampled_from(["late", "late", "flights", "planes", "q", "none"]),
     "part": st.sampled_from(["a", "b", "a/b", ""]),
+    "backup": st.sampled_from(["1", "-1", "9" * 30, "q"]),
     "entity": st.sampled_from(["eddies:all", "joins:all", "changes:all", "answer:q", "none"]),
 }
 INSTANTS = st.sampled_from(

@@ -10,6 +10,7 @@ import pytest
 from millpond.api import encode
 from millpond.api.change_forms import EVENTS
 from millpond.api.feed_forms import encode_events, encode_page, to_objects
+from millpond.model.loss import Cause, Loss
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.results import Answer, Changes
 
@@ -79,3 +80,25 @@ def test_a_page_in_arrow_has_a_row_an_event() -> None:
     assert [row["timestamp"] for row in rows] == [1_000_000, 2_000_000, None, None]
     assert [row["change"] for row in rows] == ["+", "-", None, None]
     assert json.loads(encode_page(FEED, "c3", encode.JSON))["cursor"] == "c3"
+
+
+def test_pages_of_many_queries_are_each_theirs() -> None:
+    """Pages with equal columns are converted together, others apart; each change stays its own."""
+    loss = (Loss("s", Cause.SHED, 0, 10**6, 3),)
+    other = TABLE.rename_columns(["cursor", "timestamp", "change", "w"])
+    tables = [TABLE.slice(0, 1), other, TABLE.slice(1), TABLE, TABLE.slice(0, 1)]
+    pages = [
+        Changes(table, f"q{n}", f"3f2a9c.{n}.7", 7, 2_000_000, loss if n == 3 else ())
+        for n, table in enumerate(tables)
+    ]
+    events = [
+        FeedEvent("change", f"c{n}.{row}", f"q{n}", n, changes=page, index=row)
+        for n, page in reversed(list(enumerate(pages)))
+        for row in range(len(page))
+    ]
+    together = to_objects(events)
+    assert together == [body for event in events for body in to_objects([event])]
+    assert {(body["query"], body["exact"]) for body in together if not body["exact"]} == {
+        ("q3", False)
+    }
+    assert [body["row"] for body in together if body["query"] == "q1"] == [{"w": 3}, {"w": 4}]

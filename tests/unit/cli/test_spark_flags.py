@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
+from millpond.cli.benches import submit_arguments
+from millpond.cli.main import app
 from millpond.cli.spark_flags import read_spark_conf
 from millpond.errors import MillpondError
 
@@ -32,3 +35,28 @@ def test_what_is_no_setting(given: list[str], jars: str | None, why: str) -> Non
     with pytest.raises(MillpondError, match="CQL-214") as raised:
         read_spark_conf(given, jars=jars)
     assert why in str(raised.value)
+
+
+#: The commands that start Spark; all others do without.
+ON_SPARK = {"run", "serve", "shell", "demo", "bench"}
+
+
+def test_every_command_that_starts_spark_has_the_flags() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    flags = {"--spark-conf", "--jars", "--packages"}
+    having = {
+        name
+        for name, command in commands.items()
+        if flags <= {option for parameter in command.params for option in parameter.opts}
+    }
+    assert having == ON_SPARK
+    assert len(commands) > len(having)
+
+
+def test_settings_of_a_benchmarks_spark() -> None:
+    given = {"spark.a": "b c", "spark.jars.packages": "g:n:1"}
+    assert submit_arguments(given) == (
+        "--conf 'spark.a=b c' --conf spark.jars.packages=g:n:1 pyspark-shell"
+    )
+    with pytest.raises(MillpondError, match="CQL-214"):
+        submit_arguments({"spark.master": "local"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, to_datetime
 from millpond.runtime import batch_tasks
-from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
+from millpond.runtime import chunks as chunks_module
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, build
+from millpond.runtime.chunks import Chunk
 from millpond.runtime.maintenance_tasks import (
     BackfillJob,
     FoldJob,
@@ -122,6 +125,50 @@ def test_full_segments_go_out_and_the_count_goes_on(
     built = list(build([*chunks, Chunk(1, ("a",), rows((9, 99)))], plan(store)))
     assert all(b.file.rows <= 4 for b in built)
     assert [v for v, _, _ in contents(built)] == [99, *range(11)]
+
+
+@pytest.mark.parametrize(("limit", "times"), [(0, 6), (1, 6), (4, 4), (100, 3)])
+def test_small_files_judged_at_once_become_what_each_becomes(
+    store: Path, monkeypatch: pytest.MonkeyPatch, limit: int, times: int
+) -> None:
+    """Elements, rejects, their order and what is passed over, whatever is gathered."""
+    texts = [["5", "1", "no"], [], ["9", "12", "2"], ["x"], ["7", "", "8"], ["3"]]
+    tables = [
+        pa.table({"ts": values, "v": pa.array(range(len(values)), pa.int64())}) for values in texts
+    ]
+    tables[3] = tables[3].append_column("s", pa.array(["other columns"]))
+    given = [
+        pa.table({**dict(zip(t.column_names, t.columns, strict=True)), "ts": as_instants(t["ts"])})
+        for t in tables
+    ]
+    chunks = [Chunk(1, (f"file {n % 4}", n), rows) for n, rows in enumerate(given)]
+    judged: list[int] = []
+
+    def admit_noting(rows: pa.Table, judge: Admission) -> Any:
+        judged.append(rows.num_rows)
+        return admit(rows, judge)
+
+    monkeypatch.setattr(batch_tasks, "admit", admit_noting)
+    monkeypatch.setattr(chunks_module, "_TOGETHER_ROWS", limit)
+    once = plan(store, floor=2 * SECOND)
+    once = replace(once, streams={1: replace(once.streams[1], taken=(BEGINNING, 12 * SECOND))})
+    data, rejects = build(chunks, once)
+    assert [(v, at // SECOND) for v, at, _ in contents([data])] == [
+        *[(0, 5), (0, 7), (2, 8), (0, 3)],
+        *[(0, 9), (2, 2)],
+    ]
+    reasons = open_arrow(rejects.file.path)["reason"].to_pylist()
+    assert [reason.partition(":")[0] for reason in reasons] == [
+        *["late", 'column "ts"', "no timestamp"],
+        'column "ts"',
+    ]
+    assert len(judged) == times
+
+
+def as_instants(seconds: pa.ChunkedArray) -> pa.Array:
+    """Texts of instants so many seconds after 1970; other texts stay, and nothing is NULL."""
+    texts = [f"1970-01-01 00:00:{s:0>2}" if s.isdigit() else s or None for s in seconds.to_pylist()]
+    return pa.array(texts, pa.string())
 
 
 def test_segments_are_bounded_in_bytes(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,34 @@ def undo_plan(plan: int | None = None) -> Steps[dict[str, Any]]:
     return dict((yield from send("POST", "/v1/plan/undo", params=given(plan=plan))).json())
 
 
+# Backups
+
+
+def begin_backup(directory: str, copy: bool = False) -> Steps[dict[str, Any]]:
+    """Begins a backup into a directory of the server's that its operator allows; describes it.
+
+    It is made in the background, one at a time. `copy` has files copied that could be links.
+    """
+    body = {"to": str(directory), "copy": copy}
+    return dict((yield from send("POST", "/v1/backups", body)).json())
+
+
+def backups() -> Steps[list[dict[str, Any]]]:
+    """The last backups that were begun since the server started, the newest first."""
+    return list((yield from get("/v1/backups"))["backups"])
+
+
+def backup(number: int) -> Steps[dict[str, Any]]:
+    """The state of a backup, and how far it is."""
+    return (yield from get(f"/v1/backups/{segment(number)}"))
+
+
+def cancel_backup(number: int) -> Steps[dict[str, Any]]:
+    """Cancels a backup that is being made; the backups there were stay."""
+    asked = send("DELETE", f"/v1/backups/{segment(number)}", again=True)
+    return dict((yield from asked).json())
+
+
 # Rows
 
 

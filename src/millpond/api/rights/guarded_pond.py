@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ from millpond.service.results import FACTS_OF_ADMINS, Answer, IngestReceipt, Sta
 
 #: Why plans are the admin's.
 _PLANS = "plans are what the queries of all owners share"
+
+#: Why backups are.
+_BACKUPS = "a backup has the rows of all owners"
 
 #: Statements that make queries, or have them followed: they are counted one at a time.
 _COUNTED = (statements.CreateQuery, statements.Fetch, statements.Alter)
@@ -295,6 +299,28 @@ class GuardedPond:
         self._rights().need(Role.ADMIN, _PLANS)
         self._note("UNDO PLAN" if plan is None else f"UNDO PLAN {plan}")
         return self._pond.undo_plan(plan)
+
+    # -- backups -------------------------------------------------------------------------------
+
+    def begin_backup(
+        self, directory: str | Path, copy: bool = False, policy: AccessPolicy | None = None
+    ) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _BACKUPS)
+        self._note(f"BACKUP {json.dumps(str(directory))}")
+        return self._pond.begin_backup(directory, copy, policy)
+
+    def backups(self) -> list[dict[str, Any]]:
+        self._rights().need(Role.ADMIN, _BACKUPS)
+        return self._pond.backups()
+
+    def backup(self, number: int) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _BACKUPS)
+        return self._pond.backup(number)
+
+    def cancel_backup(self, number: int) -> dict[str, Any]:
+        self._rights().need(Role.ADMIN, _BACKUPS)
+        self._note(f"CANCEL BACKUP {number}")
+        return self._pond.cancel_backup(number)
 
     # -- rows ----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ with the reason.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -61,14 +62,33 @@ class Admission:
 class AdmittedRows:
     """Elements (the schema's columns, `__ts` int64 µs) and rejects (reason, raw), in arrival order.
 
-    `reject_rows` are the rejects' positions in the batch. `shed` has the counts of elements that
-    were shed (second, elements, spared), if any were.
+    `reject_rows` are the rejects' positions in the batch, `element_rows` the elements', None if all
+    rows are elements. `shed` has the counts of elements that were shed (second, elements, spared),
+    if any were.
     """
 
     elements: pa.Table
     rejects: pa.Table
     reject_rows: np.ndarray
     shed: pa.Table | None = None
+    element_rows: np.ndarray | None = None
+
+    def split(self, counts: Sequence[int]) -> Iterator[AdmittedRows]:
+        """Split what became of a batch into what became of its first rows, the next, and so on.
+
+        Args:
+            counts: How many rows each part of the batch has.
+        """
+        ends = np.cumsum([0, *counts])
+        taken = ends if self.element_rows is None else np.searchsorted(self.element_rows, ends)
+        refused = np.searchsorted(self.reject_rows, ends)
+        for part, start in enumerate(ends[:-1]):
+            first, last = int(refused[part]), int(refused[part + 1])
+            yield AdmittedRows(
+                self.elements.slice(int(taken[part]), int(taken[part + 1] - taken[part])),
+                self.rejects.slice(first, last - first),
+                self.reject_rows[first:last] - start,
+            )
 
 
 def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
@@ -114,7 +134,8 @@ def admit(rows: pa.Table, judge: Admission) -> AdmittedRows:
             "raw": raw_text(rows, positions, judge.schema),
         }
     )
-    return AdmittedRows(elements.filter(pa.array(~out)), rejects, positions)
+    kept = np.flatnonzero(~out)
+    return AdmittedRows(elements.filter(pa.array(~out)), rejects, positions, element_rows=kept)
 
 
 def _compute(cast: dict[str, pa.ChunkedArray], schema: Schema, reasons: FirstReasons) -> None:

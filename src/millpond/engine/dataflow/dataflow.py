@@ -108,6 +108,10 @@ class Dataflow:
                 found[key] = replace(work)
         return found
 
+    def count_given(self) -> dict[str, int]:
+        """Count the rows that operators put out since they were made, by node key."""
+        return {key: work.given for key, work in self._flow.work.items()}
+
     def list_state(self) -> dict[str, OperatorState]:
         """List what operators keep, of those of which it changed since this was last asked."""
         return self._limit.list_state(self._flow)

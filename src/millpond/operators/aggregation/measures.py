@@ -182,6 +182,11 @@ class Measures:
         self._asked.add(measure)
         return kept.advance(batch)
 
+    def follow(self, batch: Batch) -> None:
+        """Advance all measures by a batch of which no aggregate is told."""
+        for measure in list(self._asked):
+            batch.trace(measure)
+
     def renumber(self, moved: Ints, groups: int) -> None:
         """Renumber the groups of all measures, as `MeasureState.renumber` does."""
         for kept in self._kept.values():

@@ -93,7 +93,7 @@ def watch(rule: ReleaseRule) -> Adherence:
         case kind if kind == UNIQUE:
             return _Uniqueness(1 - rule.side)
         case kind if kind == CLUSTERED:
-            return _Clusters(1 - rule.side, rows, time)
+            return Clusters(1 - rule.side, rows, time)
         case kind if kind == ORDERED:
             return _Order(1 - rule.side, rule.place, rows, time)
         case kind if kind == FOREIGN_KEY:
@@ -148,7 +148,7 @@ class _Uniqueness:
         self._known.renumber(moved, most)
 
 
-class _Clusters:
+class Clusters:
     """CLUSTERED BY: a key's rows are over when more than k others came since its first row."""
 
     def __init__(self, watched: int, rows: int | None, time: int | None) -> None:
@@ -161,28 +161,35 @@ class _Clusters:
 
     def note(self, sides: tuple[SideRows, SideRows], keys: int) -> None:
         rows = sides[self._watched]
+        self.note_rows(rows.numbers, rows.at, rows.before, keys)
+
+    def note_rows(self, numbers: Ints, at: Ints, before: int, keys: int) -> None:
+        """Note a step's rows, by the numbers of their keys; `before` came in earlier steps."""
         self._known.grow(keys)
         first, first_at, seen = self._known.arrays.values()
-        self._count = rows.before + len(rows.numbers)
-        if not len(rows.numbers):
+        self._count = before + len(numbers)
+        if not len(numbers):
             return
-        distinct, place, count = np.unique(rows.numbers, return_index=True, return_counts=True)
+        distinct, place, count = np.unique(numbers, return_index=True, return_counts=True)
         last = np.zeros(len(distinct), np.int64)
-        np.maximum.at(last, np.searchsorted(distinct, rows.numbers), np.arange(len(rows.numbers)))
+        np.maximum.at(last, np.searchsorted(distinct, numbers), np.arange(len(numbers)))
         new = first[distinct] < 0
-        first[distinct[new]] = rows.before + place[new]
-        first_at[distinct[new]] = rows.at[place[new]]
+        first[distinct[new]] = before + place[new]
+        first_at[distinct[new]] = at[place[new]]
         if self._time is None:
-            k = rows.before + last - first[distinct] - (seen[distinct] + count - 1)
+            k = before + last - first[distinct] - (seen[distinct] + count - 1)
         else:
-            k = rows.at[last] - first_at[distinct]
+            k = at[last] - first_at[distinct]
         seen[distinct] += count
         allowed = self._rows if self._time is None else self._time
         self.violations += int((k > (allowed or 0)).sum())
         self.observed = max(self.observed or 0, int(k.max()))
 
     def find_over(self, held: Side, other: Side, words: Ints | None, upto: int) -> Bools:
-        numbers = held.numbers()
+        return self.find_over_keys(held.numbers(), upto)
+
+    def find_over_keys(self, numbers: Ints, upto: int) -> Bools:
+        """Find the keys, by number, whose cluster is over."""
         self._known.grow(int(numbers.max(initial=-1)) + 1)
         first, first_at, seen = (a[numbers] for a in self._known.arrays.values())
         if self._time is not None:

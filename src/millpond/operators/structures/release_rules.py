@@ -53,7 +53,7 @@ def find_rules(
     if not all(is_hashable(a) and is_hashable(b) for a, b in zip(*types, strict=True)):
         return ()
     streams = [source.feed[1] for source in sources if source is not None and source.feed]
-    names = [[_trace(s, p) for p in k] for s, k in zip(sides, keys, strict=True)]
+    names = [[trace_to_source(s, p) for p in k] for s, k in zip(sides, keys, strict=True)]
     known = [constraints.get(stream, ()) for stream in streams]
     found: list[ReleaseRule] = []
     for side in (0, 1):
@@ -94,7 +94,7 @@ def is_ordered_number(type_: pa.DataType) -> bool:
     return is_whole or pa.types.is_timestamp(type_) or pa.types.is_date32(type_)
 
 
-def _trace(node: Node, place: int | None) -> str | None:
+def trace_to_source(node: Node, place: int | None) -> str | None:
     """The folded name of the stream's column that a node passes on at a place; None if none."""
     while place is not None and node.feed is None:
         place = node.trace_column(place)

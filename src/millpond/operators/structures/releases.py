@@ -113,13 +113,16 @@ class Releases:
         """
         self._upto = upto
         found = False
-        may_read = _READ_FIRST + _READ_EACH * sum(self._counts)
         for side, released in enumerate(self._sides):
             released.forget(upto)
-            watched = [(r, a) for r, a in self._watched.items() if r.side == side]
+            watched = [
+                (r, a)
+                for r, a in self._watched.items()
+                if r.side == side and is_used(r, a.violations + released.recalled)
+            ]
             if (
                 not watched
-                or self._read > may_read
+                or self._read > may_read(sum(self._counts))
                 or not released.is_worth_a_look(sides[side], due)
             ):
                 continue
@@ -176,6 +179,16 @@ class Releases:
             if chosen.any():
                 held.build(delta.where(chosen), numbers[chosen], len(keys))
                 released.note_recalled(int(chosen.sum()))
+
+
+def may_read(came: int) -> int:
+    """How many rows may be read back if so many came."""
+    return _READ_FIRST + _READ_EACH * came
+
+
+def is_used(rule: ReleaseRule, broken: int) -> bool:
+    """Whether rows are released by a rule: what was only observed counts until it is broken."""
+    return not (rule.constraint.observed and broken)
 
 
 class _Released:

@@ -111,15 +111,19 @@ class Plan:
                 own.update(dict.fromkeys(c for c in some if c not in (SEQUENCE, TIMESTAMP, LOG)))
         return {name: tuple(columns) for name, columns in found.items()}
 
-    def reach(self, at: int) -> dict[str, int | None]:
+    def reach(self, at: int, answers: bool = False) -> dict[str, int | None]:
         """Compute, for each stream, the least timestamp of an element that matters after `at`.
 
         A dataflow that was fed the elements from that timestamp up to `at` continues exactly as a
         dataflow that was fed all elements. None: every element matters.
+
+        Args:
+            at: The instant.
+            answers: Whether the rows that are there at the instant matter themselves.
         """
         found: dict[str, int | None] = {}
         # Operators that handle each row by itself do not need old rows that never leave.
-        stack: list[tuple[Node, bool, int | None]] = [(self.root, False, at + 1)]
+        stack: list[tuple[Node, bool, int | None]] = [(self.root, answers, at + 1)]
         seen: set[tuple[str, bool, int | None]] = set()
         while stack:
             node, remembered, low = stack.pop()

@@ -88,6 +88,17 @@ def find_adopted_choices(settings: Mapping[str, Any]) -> dict[str, Choice]:
     return {key: Choice.of_json(choice) for key, choice in given.items()}
 
 
+def find_noticed_choices(settings: Mapping[str, Any]) -> dict[str, Choice]:
+    """Find the choices by which plans were made anew as they ran, in the settings of a pond."""
+    given = settings.get(SETTING, {}).get("noticed", {})
+    return {key: Choice.of_json(choice) for key, choice in given.items()}
+
+
+def find_choices(settings: Mapping[str, Any]) -> dict[str, Choice]:
+    """Find all choices by which plans are made: what somebody adopted goes before the others."""
+    return {**find_noticed_choices(settings), **find_adopted_choices(settings)}
+
+
 def find_distinct_form(node: Node) -> str:
     """The form of duplicate elimination that a node is; empty if it is none."""
     if isinstance(node, SetOperation) and node.rule != "distinct":

@@ -22,7 +22,7 @@ What somebody chose (`choices.py`) goes before what costs less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from types import MappingProxyType
@@ -44,12 +44,15 @@ from millpond.operators.protocol.releasing import Constraints
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.expiration_queues import PARTITIONS
 from millpond.planner.optimize.choices import CARRIED, NOTHING, Choices, find_distinct_form
+from millpond.planner.optimize.corrections import correct_output
 from millpond.planner.optimize.rules import RULES, Rule, rewrite
 
 #: The numbers of partitions to choose from; the paper tried 10 and 50 (figure 10).
 CHOICES = (PARTITIONS, 50, 200)
 #: Nodes with more inputs than this take all of them in the same form.
 _MANY = 4
+#: A form that releases rows by what was only observed may take so many times the work of others.
+_WORTH = 1.5
 
 
 class PlanStatistics(StreamStatistics, Protocol):
@@ -60,10 +63,13 @@ class PlanStatistics(StreamStatistics, Protocol):
             their work. So queries share nodes where they can, even if each query alone would get
             another plan.
         constraints: The constraints of the streams, by their names.
+        corrections: How many times as many changes operators were seen to give as is estimated
+            (`corrections.py`).
     """
 
     running: Set[str]
     constraints: Constraints
+    corrections: Mapping[str, float]
 
     def basis(self, stream: str) -> str:
         """Say what a stream's figures rest on, for EXPLAIN."""
@@ -143,7 +149,7 @@ def estimate_nodes(root: Node, known: PlanStatistics) -> dict[str, NodeEstimate]
     def visit(node: Node) -> EdgeEstimate:
         if node.key not in found:
             inputs = [visit(i) for i in node.inputs]
-            own = node.estimate(inputs, known)
+            own = correct_output(node, node.estimate(inputs, known), known.corrections)
             work = node.estimate_work(inputs, own, known) + _cost_of_calling(inputs, known)
             found[node.key] = NodeEstimate(own, work)
         return found[node.key].output
@@ -154,9 +160,18 @@ def estimate_nodes(root: Node, known: PlanStatistics) -> dict[str, NodeEstimate]
 
 def sum_cost(root: Node, known: PlanStatistics) -> float:
     """Sum the work a plan adds to what runs, in nanoseconds per second of stream time."""
-    found = estimate_nodes(root, known)
-    work = sum(e.work for key, e in found.items() if key not in known.running)
-    return work + DELIVERED * found[root.key].output.changes
+    return sum_costs([(root, known)])
+
+
+def sum_costs(plans: Iterable[tuple[Node, PlanStatistics]]) -> float:
+    """Sum the work that plans add to what runs, as `sum_cost`; what they share counts once."""
+    work: dict[str, float] = {}
+    delivered = 0.0
+    for root, known in plans:
+        found = estimate_nodes(root, known)
+        work |= {key: e.work for key, e in found.items() if key not in known.running}
+        delivered += DELIVERED * found[root.key].output.changes
+    return sum(work.values()) + delivered
 
 
 def _subsets(rules: tuple[Rule, ...]) -> Iterator[tuple[Rule, ...]]:
@@ -235,10 +250,16 @@ class _Forms:
     def _choose_releasing(self, forms: list[_Form]) -> list[_Form]:
         """Choose the forms whose rows constraints of streams release; all, if there are none.
 
-        They may take more work. Below them no `Expire` keeps the rows that they release.
+        They may take more work; not much more, if constraints were only observed. Below them no
+        `Expire` keeps the rows that they release.
         """
         known = self._known.constraints
-        return [f for f in forms if known and f.node.find_release_rules(known)] or forms
+        rules = [f.node.find_release_rules(known) if known else () for f in forms]
+        found = [f for f, own in zip(forms, rules, strict=True) if own]
+        if not found or any(not rule.constraint.observed for own in rules for rule in own):
+            return found or forms
+        most = _WORTH * min(f.cost for f in forms)
+        return [f for f in found if f.cost <= most] or forms
 
     def _build(self, node: Node) -> Iterator[_Form]:
         """Build the node over every combination of forms of its inputs that it can read."""
@@ -264,7 +285,7 @@ class _Forms:
 
     def _estimate_form(self, node: Node, inputs: Sequence[_Form]) -> _Form:
         flows = [f.output for f in inputs]
-        own = node.estimate(flows, self._known)
+        own = correct_output(node, node.estimate(flows, self._known), self._known.corrections)
         work = 0.0
         if node.key not in self._known.running:
             work = node.estimate_work(flows, own, self._known) + _cost_of_calling(

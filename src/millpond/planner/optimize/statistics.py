@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -26,6 +27,7 @@ class GuessedStatistics:
     steps = 1.0
     running: Set[str] = frozenset()
     constraints: Constraints = MappingProxyType({})
+    corrections: Mapping[str, float] = MappingProxyType({})
 
     def basis(self, stream: str) -> str:
         """Say what a stream's figures rest on, for EXPLAIN."""
@@ -64,7 +66,7 @@ class ObservedStatistics(GuessedStatistics):
     A column's Σp² is how often two rows of the sample agree. Its number of values is Chao's
     estimate: the values in the sample, and unseen values, as many as the counts of values seen once
     and seen twice suggest. A predicate's selectivity is measured on the sample, or guessed where
-    `scalars` is missing.
+    `scalars` is missing. Rates that were measured as plans ran come before those of samples.
     """
 
     def __init__(
@@ -74,21 +76,37 @@ class ObservedStatistics(GuessedStatistics):
         steps: float = 1.0,
         running: Set[str] = frozenset(),
         constraints: Constraints = MappingProxyType({}),
+        rates: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.steps = steps
         self.running = running
         self.constraints = constraints
+        self._rates = rates
         self._samples, self._scalars = samples, scalars
         self._columns: dict[tuple[str, str], ColumnEstimate] = {}
         self._shares: dict[tuple[str, tuple[str, ...], tuple[str, ...]], float] = {}
+
+    def beside(self, running: Set[str]) -> ObservedStatistics:
+        """The same where other nodes run already."""
+        found = copy(self)
+        found.running = running
+        return found
+
+    def correct(self, corrections: Mapping[str, float]) -> ObservedStatistics:
+        """The same with other corrections."""
+        found = copy(self)
+        found.corrections = corrections
+        return found
 
     def basis(self, stream: str) -> str:
         sample = self._samples.get(stream)
         if sample is None:
             return super().basis(stream)
-        return f"{sample.rate:,.3g} elements/s, {sample.rows.num_rows:,} of them looked at"
+        return f"{self.rate(stream):,.3g} elements/s, {sample.rows.num_rows:,} of them looked at"
 
     def rate(self, stream: str) -> float:
+        if stream in self._rates:
+            return self._rates[stream]
         sample = self._samples.get(stream)
         return super().rate(stream) if sample is None else sample.rate
 

@@ -151,7 +151,7 @@ def _latest_schema(options: KafkaOptions, topic: str) -> Any | None:
 def _get(options: KafkaOptions, path: str) -> httpx.Response:
     url = f"{(options.registry or '').rstrip('/')}/{path}"
     try:
-        return httpx.get(url, timeout=_SECONDS)
+        return httpx.get(url, timeout=_SECONDS, auth=options.registry_login())
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise source_error(options, f"The schema registry does not answer: {error}") from None
 

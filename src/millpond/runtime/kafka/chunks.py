@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.engine.admission.given_rows import CORRUPT, REFUSED
-from millpond.runtime.batch_tasks import Chunk
+from millpond.runtime.chunks import Chunk
 from millpond.runtime.kafka.read_range import Records
 
 

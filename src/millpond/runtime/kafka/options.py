@@ -52,6 +52,10 @@ _OURS = frozenset(
         "plugin.library.paths",
     )
 )
+#: Settings of `config` that are the schema registry's and not the client's; the name of its login,
+#: whose value is `user:password`, is the one Confluent's tools have.
+_OF_REGISTRY = "schema.registry."
+REGISTRY_LOGIN = "schema.registry.basic.auth.user.info"
 _MAX_RECORDS = 1_000_000
 
 
@@ -94,8 +98,19 @@ class KafkaOptions:
         Raises:
             MillpondError: CQL-214, the file cannot be read, or sets what Millpond decides.
         """
-        settings = {"bootstrap.servers": self.bootstrap, "client.id": "millpond"}
-        return settings | (read_config(self.config) if self.config else {})
+        return client_settings(self.bootstrap, self.config)
+
+    def registry_login(self) -> tuple[str, str] | None:
+        """User and password for the schema registry, which stand in `config`, too.
+
+        Raises:
+            MillpondError: CQL-214, as `client`.
+        """
+        given = read_config(self.config).get(REGISTRY_LOGIN) if self.config else None
+        if given is None:
+            return None
+        user, _, password = given.partition(":")
+        return user, password
 
 
 def kafka_options(definition: StreamDef) -> KafkaOptions:
@@ -122,6 +137,9 @@ def kafka_options(definition: StreamDef) -> KafkaOptions:
         if chosen[name] not in words or not chosen[name]:
             hint = f"It is {' or '.join(repr(w) for w in words if w)}."
             raise _error(definition, f'the option {name} cannot be "{given[name]}"', hint)
+    if "@" in given.get("registry", "").partition("://")[2].partition("/")[0]:
+        hint = f"It stands in the file config, as {REGISTRY_LOGIN}=user:password."
+        raise _error(definition, "a registry's address has no password in it", hint)
     columns = {name: _column(definition, name) for name in METADATA if name in given}
     if len({column.lower() for column in columns.values()}) < len(columns):
         raise _error(definition, "two parts of a record go to one column", "Name another column.")
@@ -182,6 +200,17 @@ def read_start(options: KafkaOptions) -> str | int | dict[str, dict[str, int]]:
         f'the Kafka source of "{options.stream}" cannot start at "{text[:100]}"',
         hint="""start is 'earliest', 'latest', an instant, or '{"topic": {"0": 17}}'.""",
     )
+
+
+def client_settings(bootstrap: str, config: str | None) -> dict[str, str]:
+    """The settings of a client, of a source or a sink: the brokers, and what `config` says now.
+
+    Raises:
+        MillpondError: CQL-214, as `read_config`.
+    """
+    given = read_config(config) if config else {}
+    of_client = {k: v for k, v in given.items() if not k.startswith(_OF_REGISTRY)}
+    return {"bootstrap.servers": bootstrap, "client.id": "millpond", **of_client}
 
 
 def read_config(path: str) -> dict[str, str]:

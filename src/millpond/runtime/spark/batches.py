@@ -15,12 +15,13 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from millpond.engine.scalars.user_functions import Usage, functions
-from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, Chunk, StreamPlan, build
+from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, build
+from millpond.runtime.chunks import Chunk
 from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
 from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
-from millpond.runtime.spark.parquet import length, row_groups, sizes
+from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
 from millpond.state.inbox.push_file import number_of, read_push, visible_path
 
@@ -209,14 +210,14 @@ def _from_files(
                     if file.place in seen:
                         continue
                     seen.add(file.place)
-                    counts = sizes(file.uri)
-                    if len(counts) > 1 and sum(counts) > limit:
-                        large.append((file, counts))
-                        continue
-                    most = plan.streams[stream_id].most_of(length(file.uri))
-                    for group, rows in row_groups(file.uri, wanted, range(len(counts))):
-                        rows = file.with_given(rows, wanted)
-                        yield Chunk(stream_id, (file.place, group), rows, most=most)
+                    with open_groups(file.uri) as groups:
+                        if len(groups.counts) > 1 and sum(groups.counts) > limit:
+                            large.append((file, groups.counts))
+                            continue
+                        most = plan.streams[stream_id].most_of(length(file.uri))
+                        for group, rows in groups.read(wanted):
+                            rows = file.with_given(rows, wanted)
+                            yield Chunk(stream_id, (file.place, group), rows, most=most)
 
         large: list[Large] = []
         yield from _build(chunks(), plan)
@@ -239,9 +240,10 @@ def _from_shares(
                         file = SourceFile(*about)
                         numbers = [number for _, number in groups]
                         most = plan.streams[stream_id].most_of(length(file.uri), parts)
-                        for group, rows in row_groups(file.uri, wanted, numbers):
-                            rows = file.with_given(rows, wanted)
-                            yield Chunk(stream_id, (file.place, group), rows, most=most)
+                        with open_groups(file.uri) as open_file:
+                            for group, rows in open_file.read(wanted, numbers):
+                                rows = file.with_given(rows, wanted)
+                                yield Chunk(stream_id, (file.place, group), rows, most=most)
 
         yield from _build(chunks(), plan)
 

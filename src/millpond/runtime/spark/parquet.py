@@ -16,19 +16,32 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.spark.headers import local_path
 
+#: The number of a row group, and its rows.
+Group = tuple[int, pa.Table]
 #: How large the wanted columns of a row group may be when they are unpacked, in bytes.
 MOST_UNPACKED = 2 << 30
 #: The bytes of a value in memory, by its type in the file; of a text, those of its offset.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8}
 
 
-def row_groups(uri: str, wanted: set[str], groups: Iterable[int]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield row groups of a file, with the wanted columns (named in lower case)."""
-    with _open(uri) as file:
-        names = [n for n in file.schema_arrow.names if n.lower() in wanted]
-        for group in groups:
-            _check_size(uri, file.metadata.row_group(group), wanted, group)
-            yield group, file.read_row_group(group, columns=names, use_threads=False)
+class RowGroups:
+    """The row groups of an open file.
+
+    Attributes:
+        counts: How many rows each has.
+    """
+
+    def __init__(self, uri: str, file: pq.ParquetFile) -> None:
+        self._uri, self._file = uri, file
+        about = file.metadata
+        self.counts = tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
+
+    def read(self, wanted: set[str], groups: Iterable[int] | None = None) -> Iterator[Group]:
+        """Read some row groups, or all, with the wanted columns (named in lower case)."""
+        names = [n for n in self._file.schema_arrow.names if n.lower() in wanted]
+        for group in range(len(self.counts)) if groups is None else groups:
+            _check_size(self._uri, self._file.metadata.row_group(group), wanted, group)
+            yield group, self._file.read_row_group(group, columns=names, use_threads=False)
 
 
 def _check_size(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: int) -> None:
@@ -60,13 +73,6 @@ def length(uri: str) -> int:
     return path.stat().st_size
 
 
-def sizes(uri: str) -> tuple[int, ...]:
-    """Read how many rows each row group of a file has."""
-    with _open(uri) as file:
-        about = file.metadata
-        return tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
-
-
 def parquet_tables(
     definition: RelationDef,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Table]]:
@@ -76,7 +82,8 @@ def parquet_tables(
     def tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         for batch in batches:
             for uri in batch.column("path").to_pylist():
-                yield from (rows for _, rows in row_groups(uri, wanted, range(len(sizes(uri)))))
+                with open_groups(uri) as groups:
+                    yield from (rows for _, rows in groups.read(wanted))
 
     return tables
 
@@ -99,6 +106,13 @@ def no_columns_error(definition: StreamDef | RelationDef, found: Sequence[str]) 
         detail=f"They have {', '.join(found)}.",
         hint="Declare columns by the names the files have.",
     )
+
+
+@contextmanager
+def open_groups(uri: str) -> Iterator[RowGroups]:
+    """Open a file by its URI, once for all that is read of it."""
+    with _open(uri) as file:
+        yield RowGroups(uri, file)
 
 
 @contextmanager

@@ -146,6 +146,7 @@ class AdvanceJobs:
         accounts: DataflowAccounts,
         own: Mapping[str, tuple[str, int]] = MappingProxyType({}),
         workers: Callable[[], int] = lambda: 1,
+        find_constraints: Callable[[StreamDef], tuple[Constraint, ...]] = lambda s: s.constraints,
     ) -> None:
         """Make jobs.
 
@@ -155,12 +156,14 @@ class AdvanceJobs:
             accounts: What the dataflows keep.
             own: By node key, the memory of operators that have some of their own.
             workers: Gives how many processes run tasks.
+            find_constraints: Gives the constraints of a stream, declared and observed.
         """
         self._store = store
         self._stems = stems
         self._accounts = accounts
         self._own = own
         self._workers = workers
+        self._find_constraints = find_constraints
         #: The members of the shared logs.
         self.shared = SharedLogs()
         self._life = uuid.uuid4().hex
@@ -203,8 +206,8 @@ class AdvanceJobs:
                     SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts, added)
                     for s in list_reached(segments, low, position, first.upto)
                 )
-                if isinstance(declared, StreamDef) and declared.constraints:
-                    constraints[name] = declared.constraints
+                if isinstance(declared, StreamDef) and (known := self._find_constraints(declared)):
+                    constraints[name] = known
             for name in item.derivation.plan.relations:
                 found = version.find(name)
                 assert isinstance(found, RelationDef)

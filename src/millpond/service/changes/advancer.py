@@ -41,6 +41,7 @@ from millpond.service.changes.advance_change import (
 )
 from millpond.service.changes.advance_jobs import AdvanceJobs, Runnable, find_memory
 from millpond.service.changes.dataflow_accounts import DataflowAccounts
+from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_beyond_limit
 from millpond.service.changes.retry import Retries
@@ -59,6 +60,8 @@ from millpond.work import wait_for
 log = logging.getLogger("millpond.advancer")
 
 _RETRY_SECONDS = 15.0
+#: In how many processes a dataflow is made that is about to run, at most.
+_PREPARED = 4
 
 
 class Advancer:
@@ -90,7 +93,12 @@ class Advancer:
         #: By node key, the memory that somebody set for an operator: as text, and in bytes.
         self.operator_memory: dict[str, tuple[str, int]] = {}
         self._jobs = AdvanceJobs(
-            store, stems, self.accounts, self.operator_memory, lambda: runtime.workers
+            store,
+            stems,
+            self.accounts,
+            self.operator_memory,
+            lambda: runtime.workers,
+            derivations.constraints_of,
         )
         self._wake = threading.Event()
         self._progress = threading.Condition()
@@ -367,6 +375,22 @@ class Advancer:
                 if not busy:
                     self.ladder.rest()
                 return busy
+
+    def prepare(self, derivations: Iterable[Derivation]) -> None:
+        """Have workers make the dataflows of derivations that are about to have other plans.
+
+        The dataflows that run go on meanwhile; what fails here, the first job with the plans makes.
+        """
+        with self._log.pin() as version, ExitStack() as kept:
+            items = []
+            for derivation in derivations:
+                clock = version.clock(derivation.id)
+                if derivation.id in version.streams and clock.position >= BEGINNING:
+                    items.append(Runnable(derivation, clock, clock.position, clock.position))
+            jobs = [job for _, job in self._jobs.of(version, items, kept)]
+            # It is not known which process will run the group.
+            times = min(self._runtime.workers, _PREPARED)
+            self._runtime.run(advance_task.prepare, [job for job in jobs for _ in range(times)])
 
     def _join_shared_logs(self, due: list[Runnable]) -> None:
         """Have shared logs of one shape that came to be at one position become one."""

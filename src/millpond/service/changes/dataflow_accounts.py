@@ -11,6 +11,7 @@ from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
+from millpond.service.changes.noticing.flows import FlowMeter, Flows
 from millpond.state.version import Version
 
 
@@ -37,6 +38,7 @@ class DataflowAccounts:
                 if not state.name:
                     del told.state[key]
             told.forget_others({sink.stream_id: sink.plan for sink in job.sinks})
+            told.flows.note(job, result)
             told.weight = job.share.weight
             if result.queues.slices:
                 told.queues = result.queues
@@ -48,6 +50,24 @@ class DataflowAccounts:
         for _, told in self._list_groups(version):
             for key, figures in told.releases.items():
                 found.setdefault(key, []).extend(figures)
+        return found
+
+    def take_flows(self, version: Version, least: int) -> list[Flows]:
+        """Take what ran in each group since this was last asked, if so many elements came."""
+        self._list_groups(version)
+        with self._lock:
+            return [
+                told.flows.take(group, ids)
+                for group, (ids, told) in self._groups.items()
+                if told.flows.elements >= least and told.flows.span
+            ]
+
+    def list_rates(self, version: Version, stream_id: int) -> dict[str, float]:
+        """How many changes the operators of a derivation give, a second, by node key."""
+        found: dict[str, float] = {}
+        for ids, told in self._list_groups(version):
+            if stream_id in ids:
+                found.update(told.flows.rates)
         return found
 
     def list_work(self, version: Version, stream_id: int) -> dict[str, OperatorWork]:
@@ -130,6 +150,7 @@ class _Told:
     state: dict[str, OperatorState] = field(default_factory=dict)
     weight: float = 1.0
     queues: QueueFigures | None = None
+    flows: FlowMeter = field(default_factory=FlowMeter)
     #: By derivation, its plan.
     plans: dict[int, Plan] = field(default_factory=dict)
 
@@ -145,6 +166,7 @@ class _Told:
         for held in (self.state, self.work):
             for gone in held.keys() - keys:
                 del held[gone]
+        self.flows.begin(self.plans)
 
 
 def sum_figures(figures: Iterable[ReleaseFigures]) -> ReleaseFigures | None:

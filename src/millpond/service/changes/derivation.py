@@ -96,11 +96,13 @@ class Derivation:
     def reach(self, at: int) -> dict[str, int | None]:
         """As `Plan.reach`: also what a look's summaries reach, and what waits.
 
-        A query that is reduced for a time, or leaves a plan, also needs what that reaches.
+        A query that is reduced for a time, or leaves a plan, also needs what that reaches. If it
+        leaves one, whole answers matter: the changes go on with the difference of two.
         """
-        found = self.plan.reach(at)
+        switches = self.leaves is not None
+        found = self.plan.reach(at, switches)
         for other in (self.leaves, self.whole):
-            for name, low in ({} if other is None else other.reach(at)).items():
+            for name, low in ({} if other is None else other.reach(at, switches)).items():
                 own = found.get(name, low)
                 found[name] = None if low is None or own is None else min(low, own)
         if self.look is not None:

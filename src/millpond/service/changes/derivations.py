@@ -17,11 +17,13 @@ from millpond.catalog.objects import Derived, QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
+from millpond.model.constraints import Constraint
 from millpond.model.time import BEGINNING, END, LAST
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.dataflow.shared_log import QueryShape, plan_shared_log, strip_predicates
-from millpond.planner.optimize.choices import SETTING, Choices, find_adopted_choices
+from millpond.planner.optimize.choices import SETTING, Choices, find_choices
+from millpond.planner.optimize.cost import PlanStatistics
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.answers.present import Present
 from millpond.service.changes.derivation import Derivation, SharingKey, find_start
@@ -72,7 +74,7 @@ class Derivations:
         self._lock = threading.RLock()
         #: Streams that are planned and not committed yet.
         self._coming: set[int] = set()
-        #: The plan that was adopted, as the settings have it, and its choices.
+        #: What was chosen of plans, as the settings have it, and as choices.
         self._adopted: tuple[object, Choices] = (None, {})
         #: How often plans of streams that are still there were forgotten.
         self.plannings = 0
@@ -151,8 +153,13 @@ class Derivations:
                 del running[node.key]
 
     def replan(
-        self, version: Version, stream: StreamDef, choices: Choices, query: QueryDef | None
-    ) -> Plan:
+        self,
+        version: Version,
+        stream: StreamDef,
+        choices: Choices,
+        query: QueryDef | None,
+        known: PlanStatistics | None = None,
+    ) -> Derivation:
         """Plan a derivation as it would be with other choices, as if nothing ran.
 
         Args:
@@ -160,11 +167,12 @@ class Derivations:
             stream: The derivation's stream.
             choices: What is chosen of operators.
             query: The derivation's query, as it would be; None if it has none.
+            known: What is known of streams; None: what was looked at last.
 
         Raises:
             MillpondError: as `plan_query`.
         """
-        return self._make(version, stream, choices, query).plan
+        return self._make(version, stream, choices, query, known)
 
     def forget_plans(self, streams: Iterable[int]) -> None:
         """Plan these derivations anew when they are next needed."""
@@ -175,11 +183,11 @@ class Derivations:
             self.plannings += 1
 
     def _find_choices(self, version: Version) -> Choices:
-        """The choices of the plan that was adopted."""
+        """The choices by which plans are made."""
         known, choices = self._adopted
         given = version.settings.get(SETTING)
         if known is not given:
-            choices = find_adopted_choices(version.settings)
+            choices = find_choices(version.settings)
             self._adopted = (given, choices)
         return choices
 
@@ -189,6 +197,7 @@ class Derivations:
         stream: StreamDef,
         choices: Choices | None = None,
         query: QueryDef | None = None,
+        known: PlanStatistics | None = None,
     ) -> Derivation:
         assert stream.derived is not None
         bound = self._registrar.bind_registered(stream.derived.text, stream.derived.text_epoch)
@@ -203,10 +212,10 @@ class Derivations:
             switched = self.switches.take(stream, reduction) if choices is None else None
             if switched is not None:
                 return switched
-            return self._make_reduced(version, stream, bound, reduction, query, choices)
+            return self._make_reduced(version, stream, bound, reduction, query, choices, known)
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
-        plan = self.plan_query(version, bound, query, choices, owner)
+        plan = self.plan_query(version, bound, query, choices, owner, known)
         look = make_look(version, bound) if stream.is_change_log else None
         return Derivation(stream, bound, plan, *sharing_key, look=look)
 
@@ -218,13 +227,14 @@ class Derivations:
         reduction: Reduction,
         query: QueryDef | None,
         choices: Choices | None = None,
+        known: PlanStatistics | None = None,
     ) -> Derivation:
         """The derivation of a standing query, reduced so far."""
         reduced = reduce_changes(whole, reduction)
         bound = whole if reduced is None else reduced.bound
         sharing_key = self.sharing_key_of(version, bound, query)
         owner = str(stream.id) if query is None else str(query.id)
-        plan = self.plan_query(version, bound, query, choices, owner)
+        plan = self.plan_query(version, bound, query, choices, owner, known)
         original = None
         if reduced is not None and query is not None and may_be_reduced(whole, query):
             original = self.plan_query(version, whole, query, choices, owner)
@@ -277,6 +287,7 @@ class Derivations:
         query: QueryDef | None,
         choices: Choices | None = None,
         owner: str = "",
+        known: PlanStatistics | None = None,
     ) -> Plan:
         """The plan a query's changes would be computed by.
 
@@ -286,6 +297,7 @@ class Derivations:
             query: Its definition, if it is registered.
             choices: What is chosen of operators, as if nothing ran; None: what was adopted.
             owner: Whose operators are that are not shared, if not the query's.
+            known: What is known of streams; None: what was looked at last.
 
         Raises:
             MillpondError: CQL-214, its strategy is not one for it.
@@ -305,7 +317,7 @@ class Derivations:
                 self._registrar.names,
                 seed=seed_of(bound) if seed is None else int(seed),
                 strategy=strategy,
-                known=self._statistics.of(version, bound, running),
+                known=known or self._statistics.of(version, bound, running),
                 partitions=options.get("partitions"),
                 lazy_expiration=settings.lazy_expiration,
                 choices=chosen,
@@ -319,6 +331,10 @@ class Derivations:
             if error.code != "CQL-214" or "strategy" in options:
                 raise
             return by("aware")
+
+    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+        """The constraints of a stream by which operators release rows, declared and observed."""
+        return self._statistics.constraints_of(stream)
 
     def plan_answer(self, version: Version, query: PreparedQuery, in_order: bool) -> Plan:
         """Plan how a query's answer at NOW is kept.

@@ -9,20 +9,22 @@ equal queries are planned equally and share operators.
 from __future__ import annotations
 
 import threading
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.model.constraints import Constraint
+from millpond.operators.structures.observed_constraints import observe_constraints
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.queries.prepared import stream_of
-from millpond.state.version import Version
+from millpond.state.version import SegmentRef, Version
 
 #: Fewer elements say too little.
 _LEAST = 1_000
@@ -30,6 +32,12 @@ _LEAST = 1_000
 _LOOKED_AT = 10_000
 #: How many times as many there have to be before a stream is looked at again.
 _GROWN = 4
+#: So few elements are better than a guess, beside plans that run.
+_LEAST_RUNNING = 20
+#: Of how many segments at most the newest elements are read.
+_MOST_SEGMENTS = 16
+#: Beside plans that run: how many more elements there have to be.
+_NEW_ROWS = 10_000
 
 
 @dataclass(frozen=True)
@@ -39,10 +47,12 @@ class _StreamSummary:
     Attributes:
         sample: Its rate and some of its elements.
         steps: Epochs a second of its time.
+        constraints: What a run of its elements satisfied.
     """
 
     sample: StreamSample
     steps: float
+    constraints: tuple[Constraint, ...]
 
 
 class StreamObserver:
@@ -68,23 +78,79 @@ class StreamObserver:
             look = self._summarize(version, stream)
             if look is not None:
                 looks[leaf.stream] = look
-            if stream.constraints:
-                constraints[leaf.stream] = stream.constraints
+            if known := self.constraints_of(stream):
+                constraints[leaf.stream] = known
         steps = max((look.steps for look in looks.values()), default=ObservedStatistics.steps)
         samples = {name: look.sample for name, look in looks.items()}
         # A user's function is not called to find out how long a plan would take.
         scalars = None if bound.functions else DuckDBScalars()
         return ObservedStatistics(samples, scalars, steps, running, constraints)
 
-    def _summarize(self, version: Version, stream: StreamDef) -> _StreamSummary | None:
+    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+        """The constraints of a stream that operators may release rows by.
+
+        Besides those that are declared, these are the observed ones of other columns or kinds.
+        """
+        known = self._summaries.get(stream.id)
+        declared = {(c.kind, tuple(n.lower() for n in c.columns)) for c in stream.constraints}
+        observed = () if known is None else known.constraints
+        others = [
+            c for c in observed if (c.kind, tuple(n.lower() for n in c.columns)) not in declared
+        ]
+        return (*stream.constraints, *others)
+
+    def measure(
+        self,
+        version: Version,
+        streams: Iterable[StreamDef],
+        rates: Mapping[str, float],
+        steps: float,
+        may_evaluate: bool,
+    ) -> ObservedStatistics:
+        """The statistics of streams as they are now, looked at again if they have grown.
+
+        Args:
+            version: What there is.
+            streams: The streams.
+            rates: By name, the elements a second that were counted.
+            steps: How many steps a second dataflows were advanced by.
+            may_evaluate: Whether predicates may be evaluated on samples.
+        """
+        looks: dict[str, _StreamSummary] = {}
+        constraints: dict[str, tuple[Constraint, ...]] = {}
+        for stream in streams:
+            look = self._summarize(version, stream, _NEW_ROWS)
+            if look is not None:
+                looks[stream.name] = look
+            if released := self.constraints_of(stream):
+                constraints[stream.name] = released
+        samples = {name: look.sample for name, look in looks.items()}
+        scalars = DuckDBScalars() if may_evaluate else None
+        return ObservedStatistics(samples, scalars, steps, frozenset(), constraints, rates)
+
+    def _summarize(
+        self, version: Version, stream: StreamDef, grown_by: int | None = None
+    ) -> _StreamSummary | None:
+        """Look at a stream, if it has grown since: fourfold, or by so many elements.
+
+        By so many elements: then the newest are looked at.
+        """
         segments = [] if stream.is_pseudo else list(version.segments(stream.id))
         rows = sum(s.rows for s in segments)
         known = self._summaries.get(stream.id)
-        if rows < _LEAST or (known is not None and rows < _GROWN * known.sample.total):
+        least = _LEAST if grown_by is None else _LEAST_RUNNING
+        if rows < least or (
+            known is not None
+            and rows < _GROWN * known.sample.total
+            and (grown_by is None or rows < known.sample.total + grown_by)
+        ):
             return known
         period = (max(s.max_ts for s in segments) - min(s.min_ts for s in segments)) / 1e6
         try:
-            table = self._files.segment(max(segments, key=lambda s: s.rows)).table
+            if grown_by is None:
+                table = self._files.segment(max(segments, key=lambda s: s.rows)).table
+            else:
+                table = self._read_newest(segments, grown_by)
         except MillpondError:
             return known  # a segment that cannot be read is reported by who needs it
         if period <= 0:
@@ -93,7 +159,22 @@ class StreamObserver:
         places = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
         columns = [n for n in table.column_names if not n.startswith("__")]
         sample = StreamSample(rows / period, table.select(columns).take(places), rows)
-        look = _StreamSummary(sample, max(version.epoch, 1) / period)
+        if grown_by is None:
+            observed = observe_constraints(table.slice(table.num_rows - count).select(columns))
+        else:  # what is used goes on until it is broken, and a few elements break little
+            observed = () if known is None else known.constraints
+        look = _StreamSummary(sample, max(version.epoch, 1) / period, observed)
         with self._lock:
             self._summaries[stream.id] = look
         return look
+
+    def _read_newest(self, segments: Iterable[SegmentRef], wanted: int) -> pa.Table:
+        """Read about so many of a stream's newest elements."""
+        tables, rows = [], 0
+        for segment in sorted(segments, key=lambda s: -s.max_ts)[:_MOST_SEGMENTS]:
+            table = self._files.segment(segment).table
+            tables.append(table.slice(max(0, table.num_rows - wanted)))
+            rows += tables[-1].num_rows
+            if rows >= wanted:
+                break
+        return pa.concat_tables(tables, promote_options="default")

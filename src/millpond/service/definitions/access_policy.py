@@ -81,12 +81,14 @@ class AccessPolicy:
         formats: Formats sources may have; those of files where there are roots.
         hosts: Where sinks may deliver to (`allowed_hosts.py`); nowhere by default.
         databases: The hosts of databases whose tables relations may follow; none by default.
+        backups: Directories below which backups may be made; none by default.
     """
 
     roots: tuple[Path, ...] = ()
     formats: frozenset[str] = frozenset()
     hosts: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
+    backups: tuple[Path, ...] = ()
 
     @staticmethod
     def of(
@@ -94,6 +96,7 @@ class AccessPolicy:
         formats: Iterable[str] = (),
         hosts: Iterable[str] = (),
         databases: Iterable[str] = (),
+        backups: Iterable[Path | str] = (),
     ) -> AccessPolicy:
         """The policy of the operator's settings.
 
@@ -101,16 +104,8 @@ class AccessPolicy:
             MillpondError: CQL-214, a root is no directory, a format cannot be allowed, or a host
                 is none.
         """
-        found = []
-        for root in roots:
-            path = Path(root)
-            if not path.is_dir():
-                raise MillpondError(
-                    "CQL-214",
-                    f'the source root "{root}" is not a directory',
-                    hint="Name a directory whose files clients may make sources of.",
-                )
-            found.append(path.resolve())
+        hint = "Name a directory whose files clients may make sources of."
+        found = _find_directories("source", roots, hint)
         named = frozenset(name.lower() for name in formats)
         if unknown := sorted(named - set(FORMATS)):
             raise MillpondError(
@@ -125,6 +120,7 @@ class AccessPolicy:
             named or frozenset(_DEFAULT_FORMATS if found else ()),
             tuple(map(check_entry, hosts)),
             tuple(map(check_entry, databases)),
+            tuple(_find_directories("backup", backups, "Name a directory for backups.")),
         )
 
     def confine(self, source: SourceDef | None, text: str) -> SourceDef | None:
@@ -191,6 +187,32 @@ class AccessPolicy:
             )
         return self.hosts
 
+    def find_backups(self, to: str) -> Path:
+        """The directory that a client names for backups, with links followed.
+
+        Args:
+            to: Its path, or its place below the first directory that is allowed.
+
+        Raises:
+            MillpondError: POND-414, the policy does not allow it.
+        """
+        if self.backups and "\0" not in to and not _goes_up(to):
+            try:
+                real = (self.backups[0] / to).resolve()
+            except (OSError, RuntimeError):
+                real = None
+            if real is not None and any(
+                real.is_relative_to(root) and real != root for root in self.backups
+            ):
+                return real
+        roots = ", ".join(map(str, self.backups))
+        raise MillpondError(
+            "POND-414",
+            f'clients may not have this server make backups in "{to}"',
+            detail=f"Allowed are directories below {roots}." if roots else "No directory is.",
+            hint="The operator allows directories with --backup-root.",
+        )
+
     def _root_of(self, path: str) -> Path | None:
         """Find the root that a path or pattern lies below, with links followed, or None."""
         local = Path(path.removeprefix("file://").removeprefix("file:"))
@@ -221,6 +243,19 @@ class AccessPolicy:
             "--source-format postgres --source-host; rows can always be pushed.",
             text=text,
         )
+
+
+def _find_directories(kind: str, named: Iterable[Path | str], hint: str) -> list[Path]:
+    """The directories that the operator named. Raises CQL-214 if one is none."""
+    found = []
+    for name in named:
+        path = Path(name)
+        if not path.is_dir():
+            raise MillpondError(
+                "CQL-214", f'the {kind} root "{name}" is not a directory', hint=hint
+            )
+        found.append(path.resolve())
+    return found
 
 
 #: What the names of variables begin with that clients' sinks may have their keys in.

@@ -93,7 +93,9 @@ class Maintenance(Background):
         #: Per stream and kind of work, the state in which there was nothing to do.
         self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Per stream, its definition and state in which there was nothing to do for it at all.
-        self._settled: dict[int, tuple[StreamDef, StreamState]] = {}
+        self._settled: dict[int, tuple[StreamDef, StreamState | None]] = {}
+        #: The streams and their states when all of them were settled.
+        self._all_settled: tuple[object, object] = (None, None)
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
         self._followers = followers
@@ -115,6 +117,12 @@ class Maintenance(Background):
         with self._idle:
             self._torn.add(matches)
         self.wake()
+
+    def look_again(self, stream_id: int) -> None:
+        """Forget that there was nothing to do for a stream; for the thread, or when it is still."""
+        self._up_to_date.pop(stream_id, None)
+        self._settled.pop(stream_id, None)
+        self._all_settled = (None, None)
 
     def wait_seconds(self) -> float | None:
         # What failed is tried again after a while even if nothing else happens.
@@ -157,7 +165,9 @@ class Maintenance(Background):
         self._inbox.collect((waiting[0] if waiting else self._inbox.last_number() + 1) - 1)
         for gone in self._up_to_date.keys() - version.streams.keys():
             del self._up_to_date[gone]
-            self._settled.pop(gone, None)
+        if len(self._settled) > len(version.streams):
+            for gone in self._settled.keys() - version.streams.keys():
+                del self._settled[gone]
         self._settle(version, streams)
         return busy
 
@@ -167,18 +177,23 @@ class Maintenance(Background):
         Of thousands of change logs hardly any has changed since the last round.
         """
         settled, states, streams = self._settled, version.states, version.streams
+        if self._all_settled[0] is streams and self._all_settled[1] is states:
+            return []
         summarized = {s.stream_id for s in version.summaries.values()}
-        left = [
-            id
-            for id, stream in streams.items()
-            if id not in self._up_to_date
-            or (known := settled.get(id)) is None
-            or known[1] is not states.get(id)
-            or known[0] is not stream
-            or id in summarized
-        ]
-        # A change log in a shared log has nothing of its own, but for segments of before.
-        left = [id for id in left if streams[id].shared_log is None or version.segments(id)]
+        left = []
+        for id, stream in streams.items():
+            state = states.get(id)
+            known = settled.get(id)
+            if known is not None and known[1] is state and known[0] is stream:
+                if id in summarized:
+                    left.append(id)
+            elif stream.shared_log is not None and (state is None or not state.data):
+                # It has nothing of its own, but for segments of before.
+                settled[id] = stream, state
+            else:
+                left.append(id)
+        if not left:
+            self._all_settled = streams, states
         return self._weights.order(version, left)
 
     def _settle(self, version: Version, streams: Iterable[int]) -> None:
@@ -240,7 +255,7 @@ class Maintenance(Background):
                 leaving.update((m.id, m) for m in own if m.low >= ref.low)
                 segment = version.segment(ref.segment_id)
                 if segment is not None:
-                    self._up_to_date.pop(segment.stream_id, None)
+                    self.look_again(segment.stream_id)
         if leaving:
             log.warning("matches are made again: %s", ", ".join(m.path for m in leaving.values()))
             try:

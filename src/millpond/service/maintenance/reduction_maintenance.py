@@ -1,10 +1,12 @@
 """Chooses anew how far queries are reduced, when rates or grants have changed much (STREAM, 5.1).
 
 How far a query is reduced is chosen when it is registered, by what its streams held then. Once they
-have grown, or `query_memory` was changed, a query that nobody follows is chosen for again, if it
-needs clearly more than it is granted, or if it is reduced and would need much less. Each choice is
-an epoch, as ALTER QUERY is, and an element of `system$actions`. What is followed is reduced while
-it runs instead (`millpond.service.changes.giving_way`).
+have grown, or `query_memory` was changed, a query is chosen for again, if it needs clearly more
+than it is granted, or if it is reduced and would need much less. Each choice is an epoch, as ALTER
+QUERY is, and an element of `system$actions`. The changes of a followed query go on from their
+position with the difference (`millpond.service.changes.giving_way`). Those of a stream-valued
+query, and of one that looks at a part, cannot be taken back, so these are left alone once they are
+followed.
 """
 
 from __future__ import annotations
@@ -69,14 +71,15 @@ class ReductionMaintenance:
     def _reconsider(self, version: Version, query_id: int) -> bool:
         query = version.queries[query_id]
         asleep = query.suspended is not None or not query.options.get("active", True)
-        if asleep or version.change_log(query_id) is not None:
+        if asleep or (version.change_log(query_id) and not self._may_switch(version, query)):
             return False
         wanted = self._choose(version, query)
         before = static_reduction(query.options)
         if wanted is None or wanted == before:
             return False
-        # What is tolerated stays as it is: to be told it again has the registrar choose again.
-        altered = self._registrar.alter(query, {"tolerate": query.options["tolerate"]})
+        altered = self._registrar.reduce_anew(query_id)
+        if altered is None:
+            return False
         after = static_reduction(altered.options)
         granted = granted_bytes(version, query.options)
         limit = "any number of bytes" if granted is None else f"{granted:,} bytes"
@@ -90,6 +93,13 @@ class ReductionMaintenance:
             f" before to {before}",
         )
         return True
+
+    def _may_switch(self, version: Version, query: QueryDef) -> bool:
+        """Whether the changes of a followed query may go on by another reduction."""
+        bound = self._registrar.bind_registered(query.text, query.text_epoch)
+        log = version.change_log(query.id)
+        is_alone = log is not None and log.shared_log is None
+        return is_alone and bound.to_stream is None and bound.preference is None
 
     def _choose(self, version: Version, query: QueryDef) -> Reduction | None:
         """How far a query is to be reduced; None if it may stay as it is."""

@@ -6,6 +6,7 @@ segment is written anew: in a merge, or once half of what a shared log has may g
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,7 @@ class SharedLogMaintenance:
         self._log = epochs
         self._tasks = tasks
         self._merged_rows = merged_rows
+        self._held = _Held()
 
     def step(self, version: Version, shared: StreamDef, segments: Sequence[SegmentRef]) -> bool:
         """Merge and trim a shared log; False if there was nothing to do.
@@ -60,7 +62,7 @@ class SharedLogMaintenance:
         rows = sum(segment.rows for segment in segments)
         if not plans and rows < _FEW:
             return False
-        keeping = _find_kept(version, shared)
+        keeping = self._held.find_kept(version, shared)
         if not len(keeping.logs):
             return False
         if not plans and rows > max(_FEW, 2 * keeping.rows):
@@ -104,15 +106,39 @@ class SharedLogMaintenance:
                 result.built.discard()
 
 
-def _find_kept(version: Version, shared: StreamDef) -> _Keeping:
-    """What is to be kept of each log that has, or had, its changes in a shared log."""
-    found: list[tuple[int, int, int]] = []
-    for log in version.streams.values():
-        if log.derived is None or log.derived.shared_log != shared.id:
-            continue
-        newest = version.own_clock(log.id).next_seq
-        ended = newest if log.derived.apart_from is None else log.derived.apart_from
-        floor = max(0, newest - (log.retain_rows or 0))
-        found.append((log.id, floor, max(0, ended - floor)))
-    logs, floors, counts = np.array(sorted(found), np.int64).reshape(-1, 3).T.copy()
-    return _Keeping(logs, floors, int(counts.sum()))
+class _Held:
+    """The change logs that have, or had, their changes in a shared log, by their ids.
+
+    They are found among all streams only when a stream came, went or was altered: at most rounds
+    there are thousands of logs, of which only the clocks have moved.
+    """
+
+    def __init__(self) -> None:
+        self._streams: object = None
+        self._of: dict[int, list[StreamDef]] = {}
+
+    def list_logs(self, version: Version, shared: StreamDef) -> Sequence[StreamDef]:
+        """The logs of a shared log, in ascending order of their ids."""
+        if self._streams is not version.streams:
+            found: defaultdict[int, list[StreamDef]] = defaultdict(list)
+            for log in version.streams.values():
+                if log.derived is not None and log.derived.shared_log is not None:
+                    found[log.derived.shared_log].append(log)
+            self._of = {id: sorted(logs, key=lambda log: log.id) for id, logs in found.items()}
+            self._streams = version.streams
+        return self._of.get(shared.id, ())
+
+    def find_kept(self, version: Version, shared: StreamDef) -> _Keeping:
+        """What is to be kept of each log that has, or had, its changes in a shared log."""
+        logs = self.list_logs(version, shared)
+        count = len(logs)
+        newest = np.fromiter((version.own_clock(log.id).next_seq for log in logs), np.int64, count)
+        retained = np.fromiter((log.retain_rows or 0 for log in logs), np.int64, count)
+        ended = newest.copy()
+        for place, log in enumerate(logs):
+            assert log.derived is not None
+            if log.derived.apart_from is not None:
+                ended[place] = log.derived.apart_from
+        floors = np.maximum(newest - retained, 0)
+        ids = np.fromiter((log.id for log in logs), np.int64, count)
+        return _Keeping(ids, floors, int(np.maximum(ended - floors, 0).sum()))

@@ -216,7 +216,10 @@ class Explainer:
         maker = version.maker(stream)
         done = self._components.advancer.accounts.list_work(version, maker.id)
         kept = self._components.advancer.accounts.list_state(version, maker.id)
-        said = {key: [describe_work(work)] for key, work in done.items()}
+        rates = self._components.advancer.accounts.list_rates(version, maker.id)
+        said = {key: [f"measured {rate:,.3g} changes/s"] for key, rate in rates.items()}
+        for key, work in done.items():
+            said.setdefault(key, []).append(describe_work(work))
         for key, state in kept.items():
             if state.rows:
                 said.setdefault(key, []).append(describe_state(state))
@@ -226,13 +229,13 @@ class Explainer:
         """What is said of the constraints that release rows of a plan's nodes, by node key."""
         version = self._components.log.version
         constraints = {
-            name: stream.constraints
+            name: self._components.derivations.constraints_of(stream)
             for name in plan.needs
-            if isinstance(stream := version.find(name), StreamDef) and stream.constraints
+            if isinstance(stream := version.find(name), StreamDef)
         }
-        running = self._components.advancer.accounts.list_releases(version) if constraints else {}
+        running = self._components.advancer.accounts.list_releases(version)
         found = {}
-        for node in plan.nodes() if constraints else ():
+        for node in plan.nodes():
             rules = node.find_release_rules(constraints)
             figures = [f for f in running.get(node.key, ()) if f.rule in rules]
             if figures:

@@ -28,6 +28,8 @@ from millpond.planner.optimize.choices import (
     SETTING,
     Choice,
     find_adopted_choices,
+    find_choices,
+    find_noticed_choices,
 )
 from millpond.service.components import Components
 from millpond.service.plans.choosing import choose, describe_choices, is_realised
@@ -141,6 +143,7 @@ class Plans:
                 },
             }
             plan = {
+                **held,
                 "number": number,
                 "choices": {key: c.to_json() for key, c in proposal.choices.items()},
                 "past": [*held.get("past", ()), before][-MOST_PAST:],
@@ -170,7 +173,7 @@ class Plans:
                     detail=f"Plan {before['number']} was, and nothing was taken back.",
                     hint="Plans are taken back one after the other, the last one first.",
                 )
-            plan = {"number": held["number"], "choices": before["choices"], "past": past}
+            plan = {**held, "choices": before["choices"], "past": past}
             strategies = {
                 int(id): strategy
                 for id, strategy in before["strategies"].items()
@@ -301,7 +304,8 @@ class Plans:
         query: QueryDef | None = found.query
         if query is not None and found.name in others:
             query = replace(query, options={**query.options, "strategy": others[found.name]})
-        return self._components.derivations.replan(version, found.stream, choices, query)
+        every = {**find_noticed_choices(version.settings), **choices}
+        return self._components.derivations.replan(version, found.stream, every, query).plan
 
     def _check_realised(
         self,
@@ -335,8 +339,8 @@ class Plans:
         before, now_there = list_operators(found.plan), list_operators(after)
         if before.keys() == now_there.keys():
             return None
-        held = find_adopted_choices(version.settings)
-        alone = self._components.derivations.replan(version, found.stream, held, found.query)
+        held = find_choices(version.settings)
+        alone = self._components.derivations.replan(version, found.stream, held, found.query).plan
         return {
             "query": found.name,
             "goes": [id for id in before if id not in now_there],

@@ -31,7 +31,12 @@ from millpond.planner.dataflow.plan import plan_changes
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
-from millpond.service.queries.options import check_options, option, refuse_unchangeable
+from millpond.service.queries.options import (
+    check_options,
+    option,
+    refuse_unchangeable,
+    static_reduction,
+)
 from millpond.service.queries.prepared import (
     PreparedQueries,
     PreparedQuery,
@@ -289,6 +294,32 @@ class Registrar:
             self._replace(altered, settings)
         self._events.definitions_changed()
 
+    def reduce_anew(self, query_id: int) -> QueryDef | None:
+        """Choose anew how far a query is reduced, by what its streams hold now.
+
+        The changes of a followed query go on with the difference (`service/changes/giving_way`).
+
+        Returns:
+            The query as it is then; None if it stays as it is, or was dropped.
+        """
+        with self.lock:
+            version = self._log.version
+            current = version.queries.get(query_id)
+            if current is None:
+                return None
+            options = with_static_reduction(
+                version,
+                lambda: self.bind_registered(current.text, current.text_epoch),
+                dict(current.options),
+                self.model_precision,
+            )
+            if options == current.options:
+                return None
+            altered = replace(current, options=options)
+            self._replace([altered])
+        self._events.definitions_changed()
+        return altered
+
     def replace(self, request: RegistrationRequest, revise: Revise) -> QueryDef | None:
         """Give a query another text and options; it keeps its id. None: there is no such query.
 
@@ -485,7 +516,7 @@ class Registrar:
                     continue
                 if changes.shared_log is not None and not is_plain(query):
                     changes, clocks[changes.id] = leave_shared_log(now, changes)
-                logs.append(replace(changes, retain_rows=keep(query)))
+                logs.append(_keep_reduction(now, replace(changes, retain_rows=keep(query))))
             return EpochChange(
                 kind="alter",
                 replace=[*altered, *logs],
@@ -612,3 +643,13 @@ def _gone_error(definition: QueryDef) -> MillpondError:
     return MillpondError(
         "CQL-201", f'no query "{definition.name}" any more', hint="It was unregistered."
     )
+
+
+def _keep_reduction(now: Version, log: StreamDef) -> StreamDef:
+    """A change log that says how far its changes so far are reduced, if it does not say so yet."""
+    query, derived = now.query_of(log), log.derived
+    if query is None or derived is None or derived.periods or "tolerate" not in query.options:
+        return log
+    begun = now.clock(log.id).kept_from - 1
+    periods = ((begun, str(static_reduction(query.options))),)
+    return replace(log, derived=replace(derived, periods=periods))

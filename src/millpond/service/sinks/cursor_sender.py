@@ -62,17 +62,17 @@ class CursorSender(ABC):
         """
         if self._is_confined:
             raise DeliveryError(f"clients may not have sinks to {self.receivers}", is_final=True)
-        identity, _, number = delivery.id.rpartition(".")
+        identity, number = delivery.identity, delivery.number
         try:
             self._load_client()
             if self._connection is None:
                 self._last = self._take_over(identity)
-                self._check_cursor(identity, int(number), delivery)
+                self._check_cursor(identity, number, delivery)
             mark = self._mark(delivery.cursor)
             if self._last.number and self._last.cursor == mark:
                 return
-            self._commit(identity, delivery, int(number))
-            self._last = Delivered(int(number), mark)
+            self._commit(identity, delivery, number)
+            self._last = Delivered(number, mark)
         except BaseException as error:
             self.close()
             if isinstance(error, MillpondError):

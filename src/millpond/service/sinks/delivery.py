@@ -167,7 +167,7 @@ class Deliverer:
         pending = PendingDelivery(number, cursor, "answer")
         self._move(lambda position: replace(position, pending=pending))
         reach("sink.before_send")
-        return Delivery(self._name_id(number), self._name, cursor, [], [], answer)
+        return self._make(number, cursor, [], [], answer)
 
     def _resume(self, sink: SinkDef, pending: PendingDelivery) -> Delivery | None:
         """Read again what a delivery has that was begun before this process, or before a change."""
@@ -183,7 +183,7 @@ class Deliverer:
             return self._begin(self.find_sink())
         if _prove(changes) != pending.proof:
             return self._settle_pending(pending.number + 1, pending.cursor, changes, told)
-        return Delivery(self._name_id(pending.number), sink.name, pending.cursor, changes, told)
+        return self._make(pending.number, pending.cursor, changes, told)
 
     def _select(self, sink: SinkDef) -> QuerySelection:
         if sink.query_id is None:
@@ -201,7 +201,7 @@ class Deliverer:
         pending = PendingDelivery(number, cursor, _prove(changes), len(changes))
         self._move(lambda position: replace(position, pending=pending))
         reach("sink.before_send")
-        return Delivery(self._name_id(number), self._name, cursor, changes, told)
+        return self._make(number, cursor, changes, told)
 
     def _settle(self, delivery: Delivery, number: int | None = None) -> None:
         """Move the sink's position behind a delivery that arrived."""
@@ -229,8 +229,16 @@ class Deliverer:
             raise StaleChange(f'sink "{self._name}" is not there any more')
         return found
 
-    def _name_id(self, number: int) -> str:
-        return f"{self._log.incarnation}.{self._id}.{number}"
+    def _make(
+        self,
+        number: int,
+        cursor: str,
+        changes: Sequence[FeedEvent],
+        told: Sequence[FeedEvent],
+        answer: pa.Table | None = None,
+    ) -> Delivery:
+        id, origin = f"{self._log.incarnation}.{self._id}.{number}", self.find_sink().origin
+        return Delivery(id, self._name, cursor, changes, told, answer, origin)
 
 
 def run(deliverer: Deliverer, news: threading.Event, stopped: threading.Event) -> None:

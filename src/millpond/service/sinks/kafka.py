@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millpond.catalog.sink_def import SinkDef
-from millpond.runtime.kafka.options import read_config
+from millpond.runtime.kafka.options import client_settings
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.secrets_file import hide_secrets
 from millpond.service.json_values import dumps
@@ -57,9 +57,7 @@ class KafkaSender(CursorSender):
     # -- inside --------------------------------------------------------------------------------
 
     def _settings(self) -> dict[str, Any]:
-        settings = {"bootstrap.servers": self._options["bootstrap"], "client.id": "millpond"}
-        config = self._options.get("config")
-        return settings | (read_config(config) if config else {})
+        return {**client_settings(self._options["bootstrap"], self._options.get("config"))}
 
     def _load_client(self) -> None:
         self._kafka = import_kafka()

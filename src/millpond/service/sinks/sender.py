@@ -29,6 +29,7 @@ class Delivery:
             they may be missing, or come twice.
         answer: The whole answer at the cursor, which takes the place of everything delivered
             before; there are no changes then. None for a delivery of changes.
+        origin: The incarnation of the store in which the sink was created, if it is another one.
     """
 
     id: str
@@ -37,6 +38,21 @@ class Delivery:
     changes: Sequence[FeedEvent]
     told: Sequence[FeedEvent]
     answer: pa.Table | None = None
+    origin: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What a receiver that keeps the sink's cursor knows the sink by.
+
+        It is the same in a store that was restored, whose deliveries have other ids.
+        """
+        sink, _, _ = self.id.rpartition(".")
+        return f"{self.origin}.{sink.rpartition('.')[2]}" if self.origin else sink
+
+    @property
+    def number(self) -> int:
+        """The number of the delivery among those of the sink."""
+        return int(self.id.rpartition(".")[2])
 
 
 class DeliveryError(Exception):

@@ -87,7 +87,15 @@ def _list_constraints(components: Components, version: Version) -> list[tuple[ob
             known.setdefault(name, []).append(one)
     rows: list[tuple[object, ...]] = []
     for stream in version.named_streams():
-        for constraint in stream.constraints:
+        # What nobody declared is shown where an operator uses it.
+        used = {
+            one.rule.constraint.name: one.rule.constraint
+            for (name, _), some in known.items()
+            if name == stream.name.lower()
+            for one in some
+            if one.rule.constraint.observed
+        }
+        for constraint in (*stream.constraints, *used.values()):
             total = sum_figures(known.get((stream.name.lower(), constraint.name.lower()), ()))
             form = print_constraint_form(constraint)
             if total is None:

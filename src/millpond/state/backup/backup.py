@@ -38,6 +38,7 @@ from millpond.state.backup.kept import (
     write_kept,
     writing,
 )
+from millpond.state.backup.progress import BackupProgress
 from millpond.state.check_and_repair.check import FILES as REFERRED
 from millpond.state.check_and_repair.check import copy_aside
 from millpond.state.database.database import database_number
@@ -67,7 +68,11 @@ class _Gone(Exception):
 
 
 def backup_store(
-    store: Path, target: Path, link: bool = True, clock: Callable[[], int] = now
+    store: Path,
+    target: Path,
+    link: bool = True,
+    clock: Callable[[], int] = now,
+    progress: BackupProgress | None = None,
 ) -> Kept:
     """Add a backup of a store to a directory of backups; the store may be open.
 
@@ -76,8 +81,10 @@ def backup_store(
         target: The directory of backups; made if it is not there.
         link: Whether files become hard links where the file system can do that, and not copies.
         clock: Microseconds since 1970.
+        progress: Told how far the backup is, and asked whether to go on.
 
     Raises:
+        BackupCancelledError: It was cancelled; the backups there were stay.
         MillpondError: STORE-601, another backup is being written there; STORE-602, the store or a
             file of it is damaged; STORE-603, the backup cannot be written; STORE-604, the store has
             another format, or the target is no directory of backups of this store.
@@ -92,7 +99,9 @@ def backup_store(
         find_last = _find_last_record(store, scratch, opened)
         incarnation, _ = find_last()
         opened.enter_context(writing(target, incarnation))
-        return _Backup(store, target, scratch, incarnation, link, clock()).take(find_last)
+        progress = progress or BackupProgress()
+        made = _Backup(store, target, scratch, incarnation, link, clock(), progress)
+        return made.take(find_last)
 
 
 def _find_last_record(
@@ -144,7 +153,9 @@ class _Backup:
         incarnation: str,
         link: bool,
         taken_at: int,
+        progress: BackupProgress,
     ) -> None:
+        self._progress = progress
         self._store, self._target, self._link = store, target, link
         self._incarnation, self._taken_at = incarnation, taken_at
         self._before = list_kept(target)
@@ -168,6 +179,7 @@ class _Backup:
     def take(self, find_last: Callable[[], tuple[str, int]]) -> Kept:
         """Copy until all files of one record are there; then list the backup."""
         for _ in range(_PASSES):
+            self._progress.check()
             with suppress(_Gone):
                 last = find_last()[1]
                 packed = self._pack_checkpoints()
@@ -187,6 +199,12 @@ class _Backup:
     def _advance(self, last: int) -> None:
         """Fold the journal up to a record."""
         if last <= self._number:
+            if not last:
+                raise MillpondError(
+                    "STORE-604",
+                    f'the store "{self._store}" has nothing to back up yet',
+                    hint="Make a backup once there is a stream or a relation.",
+                )
             return
         records = self._read_records(self._number, last)
         if records is None:
@@ -253,13 +271,17 @@ class _Backup:
                 (visible_path(Path("inbox"), number).as_posix(), checksum)
                 for number, checksum in pushed
             ]
+        self._progress.of, self._progress.files = len(wanted), 0
         for path, checksum in wanted:
+            self._progress.check()
             files += 1
             to = self._target / path
             try:
                 if not to.exists():
                     self._new_bytes += self._copy(path, to, checksum)
+                    self._progress.new_bytes = self._new_bytes
                 length += to.stat().st_size
+                self._progress.files += 1
             except FileNotFoundError:
                 missing.add(path)  # go on: the next pass needs most of the others too
         # A file is removed after the record that drops it: in the next pass nothing refers to it.

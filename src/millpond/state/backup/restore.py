@@ -10,6 +10,7 @@ Nothing of a backup is unpickled or run.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -237,6 +238,9 @@ def _mark_restored(path: Path, before: str, incarnation: str, record: int) -> No
             "SELECT id, body FROM definition WHERE kind = 'sink'"
         ).fetchall():
             text = text.replace(f'"cursor":"{before}.', f'"cursor":"{incarnation}.')
+            body = json.loads(text)
+            if not body.get("origin"):  # its receiver knows it by the store it was created in
+                text = json.dumps({**body, "origin": before}, separators=(",", ":"))
             database.execute("UPDATE definition SET body = ? WHERE id = ?", (text, id))
         database.execute("DELETE FROM fold")
         database.execute("INSERT INTO fold VALUES (?, ?, ?)", fold_row(incarnation, record))

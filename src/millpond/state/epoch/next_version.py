@@ -37,6 +37,7 @@ from millpond.state.version import (
 )
 
 _D = TypeVar("_D", StreamDef, RelationDef)
+_V = TypeVar("_V")
 _N = TypeVar("_N", FunctionDef, SummaryDef, SinkDef)
 
 
@@ -90,11 +91,16 @@ def _change_definitions(
     held: Mapping[int, _D], put: Iterable[Definition], drop: Iterable[Definition], kind: type[_D]
 ) -> Mapping[int, _D]:
     """Apply additions, replacements and drops to the definitions of one kind, by their ids."""
-    changed = dict(held)
+    changed = _copy(held)
     for definition in drop:
         changed.pop(definition.id, None)
     changed.update((d.id, d) for d in put if isinstance(d, kind))
     return MappingProxyType(changed)
+
+
+def _copy(held: Mapping[int, _V]) -> dict[int, _V]:
+    """Copy a mapping at once; `dict` and `**` read a mapping proxy key by key, ten times slower."""
+    return held.copy() if isinstance(held, MappingProxyType) else dict(held)
 
 
 def _change_by_name(
@@ -141,7 +147,8 @@ def _states(version: Version, change: ResolvedChange) -> Mapping[int, StreamStat
     dropped = [d.id for d in change.drop if isinstance(d, StreamDef)]
     if not touched and not dropped:
         return version.states
-    states = {**version.states, **touched}
+    states = _copy(version.states)
+    states.update(touched)
     for stream_id in dropped:
         states.pop(stream_id, None)
     return MappingProxyType(states)

@@ -102,9 +102,7 @@ class SharedFold:
                     break
             if number or not found:
                 break
-        self._database = sqlite3.connect(
-            self._file, isolation_level=None, check_same_thread=False
-        )
+        self._database = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
         if not number:

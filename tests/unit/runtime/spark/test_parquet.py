@@ -13,7 +13,7 @@ from millpond.catalog.objects import RelationDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.runtime.spark import parquet
-from millpond.runtime.spark.parquet import check_columns, parquet_tables, row_groups, sizes
+from millpond.runtime.spark.parquet import check_columns, open_groups, parquet_tables
 
 RELATION = RelationDef(1, "r", Schema((Field("v", "BIGINT"), Field("t", "VARCHAR"))))
 
@@ -27,8 +27,9 @@ def uri(tmp_path: Path) -> str:
 
 
 def test_row_groups_are_read_with_the_wanted_columns_alone(uri: str) -> None:
-    assert sizes(uri) == (2, 2, 1)
-    found = list(row_groups(uri, {"v"}, [2, 0]))
+    with open_groups(uri) as groups:
+        assert groups.counts == (2, 2, 1)
+        found = list(groups.read({"v"}, [2, 0]))
     assert [(group, rows.to_pydict()) for group, rows in found] == [
         (2, {"V": [4]}),
         (0, {"V": [0, 1]}),
@@ -52,6 +53,11 @@ def test_a_file_needs_one_of_the_declared_columns(uri: str, tmp_path: Path) -> N
         check_columns(RELATION, [str(stranger)])
 
 
+def read(file: Path) -> list[tuple[int, pa.Table]]:
+    with open_groups(str(file)) as groups:
+        return list(groups.read({"n"}))
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Eight million bytes of one number, and eight million of another, in some KB."""
@@ -67,10 +73,10 @@ def test_a_row_group_that_is_too_large_unpacked_is_refused(
 ) -> None:
     monkeypatch.setattr(parquet, "MOST_UNPACKED", 7_999_999)
     with pytest.raises(MillpondError, match="8,000,000 bytes unpacked"):
-        list(row_groups(str(file), {"n"}, [0]))
+        read(file)
 
 
 def test_columns_nobody_wants_do_not_count(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "MOST_UNPACKED", 8_000_000)
-    ((group, rows),) = row_groups(str(file), {"n"}, [0])
+    ((group, rows),) = read(file)
     assert (group, rows.num_rows) == (0, 1_000_000)

@@ -18,10 +18,11 @@ READ = """
 import sys
 from millpond.errors import MillpondError
 from millpond.runtime.spark.daemon import limit_memory
-from millpond.runtime.spark.parquet import row_groups
+from millpond.runtime.spark.parquet import open_groups
 limit_memory(1 << 30)
 try:
-    print(sum(rows.num_rows for _, rows in row_groups(sys.argv[1], {"t"}, [0])))
+    with open_groups(sys.argv[1]) as groups:
+        print(sum(rows.num_rows for _, rows in groups.read({"t"})))
 except MillpondError as error:
     print(error.code)
 """

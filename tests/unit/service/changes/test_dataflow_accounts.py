@@ -27,7 +27,10 @@ class Planned:
         self.keys = keys
 
     def nodes(self) -> list[Any]:
-        return [SimpleNamespace(key=key) for key in self.keys]
+        return [
+            SimpleNamespace(key=key, feed=("stream", key, ()) if key == "s" else None)
+            for key in self.keys
+        ]
 
 
 PLAN = Planned("n", "m")
@@ -35,7 +38,8 @@ PLAN = Planned("n", "m")
 
 def job(group: str, *ids: int, plan: Planned = PLAN) -> Any:
     sinks = [SimpleNamespace(stream_id=id, plan=plan) for id in ids]
-    return SimpleNamespace(group=group, sinks=sinks, share=StateShare(weight=float(ids[0])))
+    share = StateShare(weight=float(ids[0]))
+    return SimpleNamespace(group=group, sinks=sinks, share=share, position=0, upto=2_000_000)
 
 
 def version(*ids: int) -> Any:

@@ -64,6 +64,33 @@ def test_what_a_join_holds_is_shown_and_explained(pond: Pond) -> None:
     assert "1 rows held, 798 without" in pond.explain("q", "rewritten")
 
 
+def test_what_nobody_declared_is_observed_and_used_until_it_is_broken(tmp_path: Path) -> None:
+    """Both streams have more elements than are needed to see what they satisfy."""
+    with open_local(tmp_path / "store") as pond:
+        for name in ("orders", "parts"):
+            pond.execute(
+                f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, amount INTEGER, item INTEGER)"
+                " TIMESTAMP BY ts"
+            )
+        ingest(pond, 0, 1_500)
+        pond.register(SHIPPED, "q")
+        pond.query("q").fetch()
+        assert "released by observed unique (id) of parts" in pond.explain("q", "rewritten")
+        ingest(pond, 1_500, 2_500)
+        found = pond.execute("SHOW CONSTRAINTS")[0].table.to_pylist()
+        assert {row["name"] for row in found} == {"observed unique (id)", "observed ordered (id)"}
+        assert all(row["held"] < 10 < row["without"] for row in found), found
+        late = START + timedelta(seconds=9_000)
+        pond.ingest("parts", [{"ts": late, "id": 7, "item": -7}, {"ts": late, "id": 8, "item": -8}])
+        ingest(pond, 9_001, 9_100)
+        ingest(pond, 9_101, 9_200)
+        assert {(-7, 7), (-8, 8)} <= set(changes(pond))
+        broken = {
+            row["violations"] for row in pond.execute("SHOW CONSTRAINTS")[0].table.to_pylist()
+        }
+        assert broken == {0, 2}
+
+
 def test_what_breaks_them_is_answered(pond: Pond) -> None:
     pond.register(SHIPPED, "q")
     pond.query("q").fetch()

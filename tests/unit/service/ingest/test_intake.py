@@ -13,7 +13,8 @@ from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 from millpond.errors import MillpondError
 from millpond.model.loss import Cause, Loss
 from millpond.model.time import BEGINNING, format_instant, to_datetime
-from millpond.runtime.batch_tasks import Chunk, build
+from millpond.runtime.batch_tasks import build
+from millpond.runtime.chunks import Chunk
 from millpond.runtime.protocol import INBOX
 from millpond.service.pond import Pond
 from millpond.state.inbox.push_file import read_push, visible_path

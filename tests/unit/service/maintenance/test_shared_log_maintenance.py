@@ -62,3 +62,45 @@ def test_much_that_may_go_is_written_anew(pond: Pond, monkeypatch: pytest.Monkey
     assert log is not None
     # The last of those that went came at second 23.
     assert version.clock(log.id).kept_from == 23_000_001
+
+
+def test_a_round_without_news_looks_at_no_change_log(pond: Pond) -> None:
+    for n in range(20):
+        pond.register(f"SELECT v FROM s WHERE v >= {n}", f"q{n}" if n else "all", follow=True)
+    push(pond, 0, 3)
+    maintenance = pond._components.maintenance
+    maintenance.stop()
+    maintenance._stopping = False
+    while maintenance.step():
+        pass
+    version = pond._components.log.version
+    logs = {id for id, s in version.streams.items() if s.is_change_log and not s.is_shared_log}
+    assert len(logs) == 20
+    assert not logs & set(maintenance._up_to_date)  # nothing was done for any of them
+    assert maintenance._list_unsettled(version) == []
+    pond.ingest("s", [{"ts": "1970-01-01 00:01:00", "v": 60}])
+    pond.catch_up()
+    assert not logs & set(maintenance._list_unsettled(pond._components.log.version))
+
+
+def test_what_is_kept_follows_the_definitions(pond: Pond) -> None:
+    held = shared_log_maintenance._Held()
+    for n in range(3):
+        name = f"q{n}" if n else "all"
+        pond.register(f"SELECT v FROM s WHERE v >= {n}", name, follow=True, keep_changes=4 + n)
+    push(pond, 0, 10)
+
+    def kept() -> list[tuple[int, int]]:
+        version = pond._components.log.version
+        (shared,) = [s for s in version.streams.values() if s.is_shared_log]
+        keeping = held.find_kept(version, shared)
+        return list(zip(keeping.logs.tolist(), keeping.floors.tolist(), strict=True))
+
+    newest = [9, 8, 7]  # the last instant is not final yet
+    logs = [id for id, _ in kept()]
+    assert logs == sorted(logs)
+    assert [floor for _, floor in kept()] == [n - k for n, k in zip(newest, (4, 5, 6), strict=True)]
+    pond.query("q1").alter(keep_changes=2)
+    assert [floor for _, floor in kept()] == [5, 6, 1]
+    pond.query("q2").unregister()
+    assert [id for id, _ in kept()] == logs[:2]

@@ -19,6 +19,20 @@ def create(pond: Pond) -> None:
     pond.catch_up()
 
 
+def count_looks(pond: Pond) -> int:
+    """How often the pond looked before it was asked: each look has one element of each entity."""
+    text = "SELECT count(*) FROM system$entities [RANGE 1 MINUTE] WHERE id = 'queue:inbox'"
+    ((count,),) = pond.ask(text).rows()
+    return int(count) - 1
+
+
+@pytest.fixture
+def pond(pond: Pond) -> Pond:
+    """A pond that looks only when a test has it look: a slow machine's ten seconds pass early."""
+    pond._observer.stop()
+    return pond
+
+
 def test_a_question_finds_every_entity_as_it_is_now(pond: Pond) -> None:
     create(pond)
     text = 'SELECT id, kind, "of", "rows", bytes, figures FROM system$entities [RANGE 1 MINUTE]'
@@ -55,9 +69,10 @@ def test_it_is_written_every_so_often_while_somebody_reads(pond: Pond, statement
     for _ in range(2):
         pond._observer._looked_at -= 10
         pond._observer.work()
+        pond.catch_up()  # what reads has operators by now, which are entities, too
+    pond._observer._looked_at += 3600
     pond._observer.work()  # it is not time yet
-    segments = components_of(pond).log.version.segments(-2)
-    assert sum(s.rows for s in segments) == 2 * len(pond.entities.every())
+    assert count_looks(pond) == 2
 
 
 def test_it_is_followed(pond: Pond, clock: ManualClock) -> None:

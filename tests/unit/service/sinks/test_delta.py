@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import pytest
 
 from millpond.catalog.sink_def import SinkDef, SinkPosition
 from millpond.errors import MillpondError
+from millpond.runtime.spark.checkpoint import cut_back
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
 from millpond.service.results import Changes
 from millpond.service.sinks import delta
 from millpond.service.sinks.delta import DeltaSender
 from millpond.service.sinks.sender import Delivery, DeliveryError
+from millpond.state.backup.backup import backup_store
+from millpond.state.backup.restore import restore_store
 from millpond.testing.local_runtime import open_local
 
 deltalake = pytest.importorskip("deltalake")
@@ -84,6 +88,54 @@ def test_changes_are_in_the_table_once_over_restarts(tmp_path, eventually):
             change = by_cursor[row["__cursor"]]
             assert row["__timestamp"].timestamp() * 1e6 == change.at
             assert (row["__change"], row["v"]) == (change.sign, change.row[1])
+
+
+def restored(tmp_path: Path, name: str = "restored") -> Path:
+    restore_store(tmp_path / "kept", tmp_path / name, cut_checkpoint=cut_back)
+    return tmp_path / name
+
+
+def test_a_restored_store_goes_on_where_the_table_is(tmp_path, eventually):
+    """Nothing was delivered since the backup: each change is in the table once, twice restored."""
+    path, store = tmp_path / "alerts", tmp_path / "store"
+    with open_local(store) as pond:
+        pond.execute(SCHEMA)
+        pond.execute(f"CREATE SINK out USING delta (path '{path}') FROM QUERY q")
+    for minute in (5, 20, 40):
+        with open_local(store) as pond:
+            insert(pond, *range(minute, minute + 5))
+            upto = len(in_table(path)) + 4
+            eventually(lambda upto=upto: len(in_table(path)) > upto)
+            eventually(lambda pond=pond: in_table(path) == changes(pond))
+            assert state(pond) == "delivers"
+        shutil.rmtree(tmp_path / "kept", ignore_errors=True)
+        backup_store(store, tmp_path / "kept")
+        store = restored(tmp_path, f"restored {minute}")
+
+
+@pytest.mark.parametrize("has_delivered", [False, True])
+def test_a_restored_store_that_is_older_than_the_table_stops(tmp_path, eventually, has_delivered):
+    """What was undone is in the table: the sink adds nothing to it, and says why."""
+    path = tmp_path / "alerts"
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        pond.execute(f"CREATE SINK out USING delta (path '{path}') FROM QUERY q")
+        if has_delivered:
+            insert(pond, 0, 1, 2, 3)
+            eventually(lambda: len(in_table(path)) == len(changes(pond)) > 3)
+        backup_store(tmp_path / "store", tmp_path / "kept")
+        insert(pond, 10, 11, 12, 13, 14)
+        eventually(lambda: len(in_table(path)) == len(changes(pond)) > 2)
+        held = in_table(path)
+    with open_local(restored(tmp_path)) as pond:
+        insert(pond, 20, 21, 22)
+        eventually(lambda: "older than the table" in state(pond))
+        assert in_table(path) == held
+        # The way out: another table, which gets what the restored store has.
+        other = tmp_path / "other"
+        pond.execute(f"DROP SINK out; CREATE SINK out USING delta (path '{other}') FROM QUERY q")
+        insert(pond, 30)
+        eventually(lambda: in_table(other) and state(pond) == "delivers")
 
 
 def test_a_table_that_cannot_take_the_rows_stops_the_sink(tmp_path, eventually):

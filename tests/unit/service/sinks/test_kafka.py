@@ -1,4 +1,4 @@
-"""What a sink to Kafka decides without a broker; with one: `tests/spark/test_kafka_sinks.py`."""
+"""What a sink to Kafka decides without a broker; with one: `tests/spark/kafka`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
-from millpond.service.changes.feeds.feed_cursor import BEGIN_AGAIN, Streams
+from millpond.service.changes.feeds.feed_cursor import BEFORE_ALL, BEGIN_AGAIN, Streams
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_parts import FeedParts, count_resets
 from millpond.service.queries.query_selection import state_of
@@ -26,6 +26,8 @@ class FeedMembers:
         self._ordered: list[Member] | None = None
         self._apart: list[Member] = []
         self._sharing: dict[int, dict[int, Member]] = {}
+        #: By each shared log how far the changes of all members in it are known to be complete.
+        self._complete: dict[int, int] = {}
         #: The members in order when all of them were last looked at for changes.
         self._looked_at: object = None
         self.shared_pages = parts.reader.open_shared_pages()
@@ -61,7 +63,7 @@ class FeedMembers:
         if self._ordered is None:
             held = [m for m in self._members.values() if m.log is not None]
             self._ordered = sorted(held, key=_place_of)
-            self._apart, self._sharing = [], {}
+            self._apart, self._sharing, self._complete = [], {}, {}
             version = self._parts.log.version
             for member in self._ordered:
                 assert member.log is not None
@@ -107,6 +109,9 @@ class FeedMembers:
             if shared is None:
                 continue  # its logs go to another one by now
             found = advancer.complete_upto(version, shared)
+            if self._complete.get(id, BEFORE_ALL) >= found:
+                continue
+            self._complete[id] = found
             for member in sharing.values():
                 if member.complete < found:
                     member.complete = found

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.test_kafka_sinks import Out
-from tests.spark.test_kafka_sources import Topic
+from tests.spark.kafka.test_kafka_sinks import Out
+from tests.spark.kafka.test_kafka_sources import Topic
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -1,0 +1,24 @@
+"""Keeps Python's garbage collector from halting a server.
+
+A collection of all objects holds the interpreter's lock. Modules and compiled functions alone are
+200,000 objects, which took 0.1 s a collection on an idle machine and half a second on a busy one;
+all requests wait meanwhile. They live as long as the server, so they need not be looked at.
+"""
+
+from __future__ import annotations
+
+import gc
+
+#: Of how many new objects the youngest are collected, and of how many collections of the younger
+#: the older. A request makes some thousand objects and leaves hardly any cycle.
+_THRESHOLDS = (20_000, 10, 20)
+
+
+def spare_what_stays() -> None:
+    """Leave all objects there are now out of collections, and collect less often.
+
+    Call it once, when everything is loaded.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
