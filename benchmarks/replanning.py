@@ -49,7 +49,8 @@ def start(store: Path, order: list[str] | None) -> Pond:
     for name in "abc":
         columns = "ts TIMESTAMP, k INTEGER, v INTEGER, n INTEGER"
         pond.execute(f"CREATE STREAM {name} ({columns}) TIMESTAMP BY ts")
-    pond.execute(f"CREATE QUERY q WITH (changes = 'from beginning', follow = true) AS {QUERY}")
+    options = "changes = 'from beginning', follow = true, keep_changes = 100000000"
+    pond.execute(f"CREATE QUERY q WITH ({options}) AS {QUERY}")
     if order is not None:
         document = pond.export_plan()
         next(o for o in document["operators"].values() if o["order"])["order"] = order
@@ -62,7 +63,7 @@ def make_elements(second: int, rate: int, seed: int) -> pa.Table:
     chance = np.random.default_rng((second, seed))
     stamps = np.sort(chance.integers(0, SECOND, rate)) + second * SECOND
     columns = {"ts": pa.array(stamps, pa.timestamp("us"))}
-    for name, values in (("k", 500), ("v", 20_000), ("n", 1_000_000)):
+    for name, values in (("k", 500), ("v", 100_000), ("n", 1_000_000)):
         columns[name] = pa.array(chance.integers(0, values, rate), pa.int32())
     return pa.table(columns)
 
@@ -94,7 +95,7 @@ def main() -> None:
             }
             for name, pond in ponds.items():
                 spent[name].append(advance(pond, elements))
-        changes = {name: pond.query("q").fetch(limit=1_000_000) for name, pond in ponds.items()}
+        changes = {name: pond.query("q").fetch(limit=100_000_000) for name, pond in ponds.items()}
         rows = {name: sorted(map(str, found.rows())) for name, found in changes.items()}
         assert all(rows[name] == rows["as written"] for name in rows), "changes are others"
         moves = ponds["noticing"].ask(

@@ -16,7 +16,7 @@ released (`structures/releases.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.errors import MillpondError
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.protocol.cost_model import (
     ADDED_UP,
@@ -43,10 +44,13 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
 from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
-from millpond.operators.structures.join_side import Side, compact_both
+from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.release_rules import find_rules
 from millpond.operators.structures.releases import Releases
+
+#: How many rows one step may join.
+MOST_ROWS = 50_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +162,7 @@ class Joining:
         self._nulls_match = node.nulls_match
         self._predicates = node.predicates
         self._keep = node.keep
+        self._text = node.detail or "without a condition"
         self._schema = node.schema
         both = [*node.left.schema.types, *node.right.schema.types]
         self._pair_schema = positional_schema(both)
@@ -193,16 +198,14 @@ class Joining:
                 self._keys,
                 scalars,
             )
-        parts = []
+        parts: list[Delta] = []
         if len(left) and len(self._right):
-            probing, held = self._right.probe(left, left_numbers)
-            parts.append(self._find_pairs(left, probing, self._right, held, False, scalars))
+            parts += self._probe(left, left_numbers, self._right, False, scalars)
         if len(left):
             self._left.build(left, left_numbers, len(self._keys))
         if len(right):
             if len(self._left):
-                probing, held = self._left.probe(right, right_numbers)
-                parts.append(self._find_pairs(right, probing, self._left, held, True, scalars))
+                parts += self._probe(right, right_numbers, self._left, True, scalars)
             self._right.build(right, right_numbers, len(self._keys))
         self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
@@ -221,6 +224,32 @@ class Joining:
                 self._keys.number_empty_rows()
             return delta, np.zeros(len(delta), np.int64)
         return delta, self._keys.number(columns)
+
+    def _probe(
+        self, delta: Delta, numbers: Ints, side: Side, held_is_left: bool, scalars: Scalars
+    ) -> Iterator[Delta]:
+        """Find the joined rows of a delta and a side, in parts.
+
+        Of a key that very many rows have, and of a join without keys, most pairs may not satisfy
+        the conditions: they are never there all at once.
+
+        Raises:
+            MillpondError: POND-405, one step joins more rows than can be held.
+        """
+        found = 0
+        for probing, held in side.probe_in_parts(delta, numbers, PAIRS_AT_ONCE):
+            part = self._find_pairs(delta, probing, side, held, held_is_left, scalars)
+            found += len(part)
+            if found > MOST_ROWS:
+                raise MillpondError(
+                    "POND-405",
+                    "a join of the query's changes finds too many rows",
+                    detail=f"In one step more than {MOST_ROWS:,} rows are joined"
+                    f" ({self._text}): some value has very many partners.",
+                    hint="Join by more columns, leave such values out, or shorten the windows.",
+                )
+            if len(part):
+                yield part
 
     def _find_pairs(
         self,

@@ -50,7 +50,7 @@ from millpond.operators.protocol.precision import (
     subtract_rows,
 )
 from millpond.operators.protocol.purging import Purging
-from millpond.operators.structures.join_side import Side, compact_both
+from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
 
 
@@ -313,24 +313,26 @@ class SemijoiningByCount(_Semijoining):
             # A new row is looked at when it comes, with partners or without.
             changes.append((new, left.at, np.zeros(len(left), np.int64)))
             if len(self._right):
-                probing, held = self._right.probe(left, left_numbers)
-                at = np.maximum(left.at[probing], self._right.at[held])
-                rows = self._pair_rows(
-                    left.rows.take(pa.array(probing)), self._right.rows.pick(held)
-                )
-                true = self._test_pairs(rows, scalars)
-                weight = self._right.weight[held]
-                changes.append((base + probing[true], at[true], weight[true]))
+                found = self._right.probe_in_parts(left, left_numbers, PAIRS_AT_ONCE)
+                for probing, held in found:
+                    at = np.maximum(left.at[probing], self._right.at[held])
+                    rows = self._pair_rows(
+                        left.rows.take(pa.array(probing)), self._right.rows.pick(held)
+                    )
+                    true = self._test_pairs(rows, scalars)
+                    weight = self._right.weight[held]
+                    changes.append((base + probing[true], at[true], weight[true]))
             self._left.build(left, left_numbers, len(self._keys))
         if len(right):
             if len(self._left):
-                probing, held = self._left.probe(right, right_numbers)
-                at = np.maximum(right.at[probing], self._left.at[held])
-                rows = self._pair_rows(
-                    self._left.rows.pick(held), right.rows.take(pa.array(probing))
-                )
-                true = self._test_pairs(rows, scalars)
-                changes.append((held[true], at[true], right.weight[probing][true]))
+                found = self._left.probe_in_parts(right, right_numbers, PAIRS_AT_ONCE)
+                for probing, held in found:
+                    at = np.maximum(right.at[probing], self._left.at[held])
+                    rows = self._pair_rows(
+                        self._left.rows.pick(held), right.rows.take(pa.array(probing))
+                    )
+                    true = self._test_pairs(rows, scalars)
+                    changes.append((held[true], at[true], right.weight[probing][true]))
             self._right.build(right, right_numbers, len(self._keys))
         if changes:
             parts.append(self._follow_counts(base, changes))

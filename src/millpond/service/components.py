@@ -40,6 +40,7 @@ from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.changes.giving_way.precision_models import PrecisionModels
 from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
+from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.changes.stream_statistics import StreamObserver
@@ -138,6 +139,7 @@ class Components:
         refresher: Keeps answers current.
         maintenance: Backfills, merges, evicts; keeps shared joins.
         derivations: Queries whose changes are made.
+        new_derivations: Makes a query one of them.
         advancer: Makes them.
         plan_monitor: Plans anew what makes them, when it costs otherwise than expected.
         reader: Reads them.
@@ -262,6 +264,7 @@ class Components:
             statistics,
             settings.get("changes"),
         )
+        self.new_derivations = NewDerivations(self.log, self.registrar, self.derivations)
         self.invoker.kept_answers.make_plan = self.derivations.plan_answer
         self.refresher = Refresher(
             self.log,
@@ -290,7 +293,9 @@ class Components:
         self.derivations.switches.decide = Decisions(
             lambda: max(self.pressure.reduced_weight, self.advancer.ladder.reduced_weight)
         )
-        self.inner_streams = InnerStreams(self.log, self.registrar, self.derivations, self.advancer)
+        self.inner_streams = InnerStreams(
+            self.log, self.registrar, self.derivations, self.new_derivations, self.advancer
+        )
         self.sources = Sources(
             store,
             self.log,
@@ -337,11 +342,17 @@ class Components:
             self.log, self.intake, self.sequencer, self.inner_streams, self.clock
         )
         self.subscriptions = Subscriptions(
-            self.log, self.registrar, self.derivations, self.advancer, self.reader
+            self.log, self.registrar, self.new_derivations, self.advancer, self.reader
         )
         self.feeds = Feeds(
             FeedParts(
-                self.log, self.directory, self.derivations, self.advancer, self.reader, needs=self
+                self.log,
+                self.directory,
+                self.derivations,
+                self.new_derivations,
+                self.advancer,
+                self.reader,
+                needs=self,
             )
         )
         self.replicas = Replicas(self.log, self.relations_state, self.current_instant)
@@ -368,7 +379,7 @@ class Components:
             registrar=self.registrar,
             maintenance=self.maintenance,
             advancer=self.advancer,
-            derivations=self.derivations,
+            new_derivations=self.new_derivations,
             subscriptions=self.subscriptions,
             refresher=self.refresher,
             plan_monitor=self.plan_monitor,
@@ -483,7 +494,7 @@ class Components:
             self._store.close()
             raise
         self.maintenance.start()
-        self.derivations.follow_many(
+        self.new_derivations.follow_many(
             q for q in self.log.version.queries.values() if q.options.get("follow")
         )
         self.advancer.start()

@@ -26,6 +26,7 @@ from millpond.service.changes.derivation_reads import (
     find_sources,
 )
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.changes.noticing.plan_monitor import PlanMonitor
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import EpochTimes, Events, FollowerNeeds
@@ -89,7 +90,7 @@ class EventHandlers(Events):
         registrar: Registrar,
         maintenance: Maintenance,
         advancer: Advancer,
-        derivations: Derivations,
+        new_derivations: NewDerivations,
         subscriptions: Subscriptions,
         refresher: Refresher,
         plan_monitor: PlanMonitor,
@@ -102,7 +103,7 @@ class EventHandlers(Events):
         self._registrar = registrar
         self._maintenance = maintenance
         self._advancer = advancer
-        self._derivations = derivations
+        self._new_derivations = new_derivations
         self._subscriptions = subscriptions
         self._refresher = refresher
         self._plan_monitor = plan_monitor
@@ -175,7 +176,7 @@ class EventHandlers(Events):
 
     def follow_requested(self, queries: Sequence[QueryDef]) -> None:
         """Give the queries change logs, all of them in one epoch."""
-        for query_id, error in self._derivations.follow_many(queries).items():
+        for query_id, error in self._new_derivations.follow_many(queries).items():
             log.warning("query %d cannot be followed: %s", query_id, error)
 
     def system_stream_grew(self) -> None:

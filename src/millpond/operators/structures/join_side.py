@@ -7,7 +7,7 @@ like rows until then, so they are also added up when they are half of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore, grow_array
 from millpond.synopses.mapped_memory import allocate_like, choose_like
 
+#: How many pairs are laid out at a time, about.
+PAIRS_AT_ONCE = 1 << 22
+
 
 @compiled(types.void(READ_I64, I64, I64, types.int64))
 def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
@@ -30,13 +33,20 @@ def _chain(numbers, head, following, base):  # type: ignore[no-untyped-def]
         head[numbers[i]] = base + i
 
 
-@compiled(types.int64(*[READ_I64] * 7, I64, I64, types.boolean))
+@compiled(types.int64(*[READ_I64] * 7, I64, I64, I64, types.int64, types.boolean))
 def _probe(  # type: ignore[no-untyped-def]
-    numbers, at, until, head, following, held_at, held_until, out_probe, out_held, fill
+    numbers, at, until, head, following, held_at, held_until, out_probe, out_held, span, most, fill
 ):
-    """Find the pairs of a probing row and a held row with equal keys and overlapping lives."""
+    """Find the pairs of a probing row and a held row with equal keys and overlapping lives.
+
+    Of the probing rows from the first place of `span` to the second; where there are `most` pairs,
+    it stops after the row, and notes in `span` where.
+    """
     found = 0
-    for i in range(len(numbers)):
+    for i in range(span[0], span[1]):
+        if found >= most:
+            span[1] = i
+            break
         number = numbers[i]
         if number < 0 or number >= len(head):
             continue
@@ -99,6 +109,14 @@ class Side:
 
     def probe(self, delta: Delta, numbers: Ints) -> tuple[Ints, Ints]:
         """Find pairs with equal keys and overlapping lives: places in the delta, and here."""
+        parts = list(self.probe_in_parts(delta, numbers, END))
+        return parts[0] if parts else (np.empty(0, np.int64), np.empty(0, np.int64))
+
+    def probe_in_parts(self, delta: Delta, numbers: Ints, most: int) -> Iterator[tuple[Ints, Ints]]:
+        """Find pairs as `probe` does, so many at a time and those of one more row.
+
+        What probes with a key that very many rows have is never laid out as a whole.
+        """
         none = np.empty(0, np.int64)
         arguments = (
             np.ascontiguousarray(numbers),
@@ -109,10 +127,14 @@ class Side:
             self.at,
             self.until,
         )
-        count = _probe(*arguments, none, none, False)
-        probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
-        _probe(*arguments, probing, held, True)
-        return probing, held
+        start = 0
+        while start < len(numbers):
+            span = np.array([start, len(numbers)], np.int64)
+            count = _probe(*arguments, none, none, span, most, False)
+            probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
+            _probe(*arguments, probing, held, span, END, True)
+            yield probing, held
+            start = int(span[1])
 
     def holds(self, numbers: Ints) -> Bools:
         """Whether there are rows with each of some keys, by their numbers."""

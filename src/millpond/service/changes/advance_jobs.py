@@ -136,6 +136,10 @@ def find_memory(version: Version) -> int:
     return parse_memory(version.settings.get("memory", OPTIONS["memory"].default))
 
 
+#: Gives the constraints of a stream.
+FindConstraints = Callable[[Version, StreamDef], tuple[Constraint, ...]]
+
+
 class AdvanceJobs:
     """Makes jobs of the derivations that are due."""
 
@@ -146,7 +150,7 @@ class AdvanceJobs:
         accounts: DataflowAccounts,
         own: Mapping[str, tuple[str, int]] = MappingProxyType({}),
         workers: Callable[[], int] = lambda: 1,
-        find_constraints: Callable[[StreamDef], tuple[Constraint, ...]] = lambda s: s.constraints,
+        find_constraints: FindConstraints = lambda _, stream: stream.constraints,
     ) -> None:
         """Make jobs.
 
@@ -206,7 +210,9 @@ class AdvanceJobs:
                     SegmentFile(s.path, s.checksum, s.seq_runs, s.min_ts, s.max_ts, added)
                     for s in list_reached(segments, low, position, first.upto)
                 )
-                if isinstance(declared, StreamDef) and (known := self._find_constraints(declared)):
+                if isinstance(declared, StreamDef) and (
+                    known := self._find_constraints(version, declared)
+                ):
                     constraints[name] = known
             for name in item.derivation.plan.relations:
                 found = version.find(name)

@@ -26,6 +26,7 @@ from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivation_reads import find_sources
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.derived_streams import derived_stream_query
+from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.queries.prepared import stream_of
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch.epoch_change import EpochChange
@@ -42,11 +43,17 @@ class InnerStreams:
     """The streams of a pond that subqueries stand for; safe to use from any thread."""
 
     def __init__(
-        self, log: EpochLog, registrar: Registrar, derivations: Derivations, advancer: Advancer
+        self,
+        log: EpochLog,
+        registrar: Registrar,
+        derivations: Derivations,
+        new_derivations: NewDerivations,
+        advancer: Advancer,
     ) -> None:
         self._log = log
         self._registrar = registrar
         self._derivations = derivations
+        self._new_derivations = new_derivations
         self._advancer = advancer
         #: Held while a stream is made and nobody reads it yet.
         self._lock = threading.RLock()
@@ -118,7 +125,7 @@ class InnerStreams:
             ) from error
         statement = f'CREATE STREAM "{missing.name}" AS {text}'
         retain = self._find_retain(bound)
-        stream = self._derivations.create(missing.name, bound, text, statement, retain, epoch)
+        stream = self._new_derivations.create(missing.name, bound, text, statement, retain, epoch)
         self._advancer.wake()
         self._advancer.catch_up([stream], _CATCH_UP_SECONDS)
 

@@ -78,7 +78,7 @@ class StreamObserver:
             look = self._summarize(version, stream)
             if look is not None:
                 looks[leaf.stream] = look
-            if known := self.constraints_of(stream):
+            if known := self.constraints_of(version, stream):
                 constraints[leaf.stream] = known
         steps = max((look.steps for look in looks.values()), default=ObservedStatistics.steps)
         samples = {name: look.sample for name, look in looks.items()}
@@ -86,12 +86,15 @@ class StreamObserver:
         scalars = None if bound.functions else DuckDBScalars()
         return ObservedStatistics(samples, scalars, steps, running, constraints)
 
-    def constraints_of(self, stream: StreamDef) -> tuple[Constraint, ...]:
+    def constraints_of(self, version: Version, stream: StreamDef) -> tuple[Constraint, ...]:
         """The constraints of a stream that operators may release rows by.
 
         Besides those that are declared, these are the observed ones of other columns or kinds.
         """
         known = self._summaries.get(stream.id)
+        least = _LEAST if known is None else _GROWN * known.sample.total
+        if version.clock(stream.id).next_seq >= least:  # a stream that has grown since
+            known = self._summarize(version, stream)
         declared = {(c.kind, tuple(n.lower() for n in c.columns)) for c in stream.constraints}
         observed = () if known is None else known.constraints
         others = [
@@ -122,7 +125,7 @@ class StreamObserver:
             look = self._summarize(version, stream, _NEW_ROWS)
             if look is not None:
                 looks[stream.name] = look
-            if released := self.constraints_of(stream):
+            if released := self.constraints_of(version, stream):
                 constraints[stream.name] = released
         samples = {name: look.sample for name, look in looks.items()}
         scalars = DuckDBScalars() if may_evaluate else None

@@ -16,7 +16,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import PAGE, ChangeReader
 from millpond.service.changes.cursor import OLDEST
-from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.queries.prepared import check_answerable
 from millpond.service.queries.registration import Registrar
 from millpond.service.results import Change, Changes
@@ -33,13 +33,13 @@ class Subscriptions:
         self,
         log: EpochLog,
         registrar: Registrar,
-        derivations: Derivations,
+        new_derivations: NewDerivations,
         advancer: Advancer,
         reader: ChangeReader,
     ) -> None:
         self._log = log
         self._registrar = registrar
-        self._derivations = derivations
+        self._new_derivations = new_derivations
         self._advancer = advancer
         self._reader = reader
         self._listeners: set[Callable[[], None]] = set()
@@ -154,7 +154,7 @@ class Subscriptions:
             check_answerable(current)
             found = version.change_log(current.id)
             if found is None:
-                found = self._derivations.follow(current)
+                found = self._new_derivations.follow(current)
                 self._advancer.wake()
             trouble = self._advancer.trouble(found)
             if trouble is not None:

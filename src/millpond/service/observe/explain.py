@@ -229,7 +229,7 @@ class Explainer:
         """What is said of the constraints that release rows of a plan's nodes, by node key."""
         version = self._components.log.version
         constraints = {
-            name: self._components.derivations.constraints_of(stream)
+            name: self._components.derivations.constraints_of(version, stream)
             for name in plan.needs
             if isinstance(stream := version.find(name), StreamDef)
         }

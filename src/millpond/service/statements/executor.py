@@ -286,7 +286,7 @@ class Executor:
                 components.sources.create_view(statement.name, bound, statement.text)
             else:
                 bound = derived_stream_query(bound)
-                components.derivations.create(statement.name, bound, text, statement.text)
+                components.new_derivations.create(statement.name, bound, text, statement.text)
         components.advancer.wake()
         done = f"created{self._notes(bound)}"
         return report(f"create {statement.kind}", statement.name, done)

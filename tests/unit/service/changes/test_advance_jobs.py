@@ -41,7 +41,7 @@ def derivation(
 ) -> Derivation:
     """A change log over `s`, and over `r` if that is said."""
     plan: Any = SimpleNamespace(
-        needs=["s"], relations=["r"] if relations else [], reach=lambda position: {"s": reach}
+        needs=["s"], relations=["r"] if relations else [], reach=lambda *_: {"s": reach}
     )
     own = stream(id, f"{id}$changes", derived=Derived("SELECT …", query_id=id))
     bound: Any = None

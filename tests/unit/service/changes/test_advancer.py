@@ -53,7 +53,7 @@ def test_what_derives_from_the_derived_comes_a_round_later(pond: Pond, parts: Co
 
 def test_a_round_is_one_epoch(pond: Pond, parts: Components) -> None:
     pond.register("SELECT v FROM s [RANGE 5 SECONDS]", "q", changes="from beginning")
-    log = parts.derivations.follow(pond.query("q").definition)
+    log = parts.new_derivations.follow(pond.query("q").definition)
     pond.ingest("s", rows(1, 2, 9))
     before = parts.log.version.epoch
     assert parts.advancer.step()

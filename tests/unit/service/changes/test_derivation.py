@@ -24,7 +24,7 @@ ESTIMATE: Any = SimpleNamespace(columns=["v"], kind="aggregate")
 def derivation(of: StreamDef = LOG, *, relations: tuple[int, ...] = (), **more: Any) -> Derivation:
     plan: Any = SimpleNamespace(
         schema=pa.schema([("v", pa.int32())]),
-        reach=lambda at: {"s": at - 10, "t": None},
+        reach=lambda at, answers=False: {"s": at - 10, "t": None},
         root=SimpleNamespace(pattern=more.pop("pattern", Pattern.WEAKEST)),
     )
     bound: Any = SimpleNamespace(streams=[], summaries=more.pop("summaries", []))
@@ -92,6 +92,6 @@ def test_changes_begin_where_what_they_need_is_kept(
     version = version_of(stream(1, "s"), states={1: state})
     bound: Any = SimpleNamespace(streams=[SimpleNamespace(stream="s", rejects=False)])
     plan: Any = SimpleNamespace(
-        reach=lambda at: {"s": None if reaches is None else at + 1 - reaches}
+        reach=lambda at, answers=False: {"s": None if reaches is None else at + 1 - reaches}
     )
     assert find_start(version, bound, plan, after) == begins

@@ -32,7 +32,7 @@ def parts(pond: Pond) -> Components:
 
 
 def follow(pond: Pond, parts: Components, text: str, name: str, **options: object) -> Derivation:
-    log = parts.derivations.follow(pond.register(text, name, **options).definition)
+    log = parts.new_derivations.follow(pond.register(text, name, **options).definition)
     return parts.derivations.of(parts.log.version, log)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.service.conftest import SECOND, components_of, rows
 
-from millpond.catalog.objects import QueryDef, StreamDef
+from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
-from millpond.model.time import BEGINNING, LAST, format_instant
+from millpond.model.time import LAST, format_instant
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.settings import ChangeSettings
@@ -34,7 +34,7 @@ def query(pond: Pond, text: str, name: str, **options: object) -> QueryDef:
 
 
 def follow(pond: Pond, parts: Components, text: str, name: str, **options: object) -> Derivation:
-    log = parts.derivations.follow(query(pond, text, name, **options))
+    log = parts.new_derivations.follow(query(pond, text, name, **options))
     return parts.derivations.of(parts.log.version, log)
 
 
@@ -143,29 +143,6 @@ def test_a_correction_is_read_though_nothing_else_comes(pond: Pond, parts: Compo
     assert derivations.target(version, reading, told) > version.clock(told.id).position
 
 
-def test_changes_begin_where_everything_is_kept(pond: Pond, parts: Components) -> None:
-    pond.execute("CREATE STREAM short (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts RETAIN 5 SECONDS")
-    for at in (10, 20, 30, 40):
-        pond.ingest("short", rows(at))
-    pond.wait_until_matched()
-    version = parts.log.version
-    stream = version.find("short")
-    assert isinstance(stream, StreamDef)
-    kept_from = version.clock(stream.id).kept_from
-    assert kept_from > BEGINNING
-    text = "SELECT v FROM short [RANGE 3 SECONDS]"
-    log = parts.derivations.follow(query(pond, text, "q", changes="from beginning"))
-    position = parts.log.version.clock(log.id).kept_from - 1
-    # At the first instant that is delivered, all of its window is still there.
-    assert position >= kept_from - 1
-    plan = parts.derivations.of(parts.log.version, log).plan
-    assert (plan.reach(position)["short"] or BEGINNING) >= kept_from
-    # A window without an end begins with what is kept.
-    everything = query(pond, "SELECT max(v) AS m FROM short", "all", changes="from beginning")
-    log = parts.derivations.follow(everything)
-    assert parts.log.version.clock(log.id).kept_from == kept_from
-
-
 def test_who_is_not_derived_is_not_found(pond: Pond, parts: Components) -> None:
     pond.execute(f"CREATE STREAM derived AS ISTREAM({WINDOWED})")
     assert parts.derivations.find("DERIVED").name == "derived"
@@ -173,10 +150,3 @@ def test_who_is_not_derived_is_not_found(pond: Pond, parts: Components) -> None:
         parts.derivations.find("derivd")
     with pytest.raises(MillpondError, match='CQL-216: "s" is not a derived stream'):
         parts.derivations.find("s")
-
-
-def test_a_query_that_was_dropped_has_no_changes(pond: Pond, parts: Components) -> None:
-    gone = query(pond, WINDOWED, "q")
-    pond.query("q").unregister()
-    with pytest.raises(MillpondError, match='CQL-201: no query "q" any more'):
-        parts.derivations.follow(gone)

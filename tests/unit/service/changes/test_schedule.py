@@ -41,7 +41,7 @@ def derivation(
 ) -> Derivation:
     pattern = Pattern.MONOTONIC if monotonic else Pattern.WEAKEST
     plan: Any = SimpleNamespace(
-        needs=["s"], relations=[], reach=lambda at: {}, root=SimpleNamespace(pattern=pattern)
+        needs=["s"], relations=[], reach=lambda *_: {}, root=SimpleNamespace(pattern=pattern)
     )
     bound: Any = SimpleNamespace(streams=[SimpleNamespace(stream="s", window=Range(10 * SECOND))])
     return Derivation(of, bound, plan, frozenset([1]), frozenset(relations), eager)

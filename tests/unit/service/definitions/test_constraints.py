@@ -72,6 +72,7 @@ def test_what_nobody_declared_is_observed_and_used_until_it_is_broken(tmp_path: 
                 f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, amount INTEGER, item INTEGER)"
                 " TIMESTAMP BY ts"
             )
+        pond.register("SELECT item, count(*) AS n FROM parts GROUP BY item", "before", follow=True)
         ingest(pond, 0, 1_500)
         pond.register(SHIPPED, "q")
         pond.query("q").fetch()

@@ -189,7 +189,7 @@ class Feed:
             member = self._members.remove(id)
             self._tell("ended", member.query, {"dropped": version.queries.get(id) is None})
         unfollowed = [q for q in found if q.active and version.change_log(q.id) is None]
-        failures = parts.derivations.follow_many(unfollowed)
+        failures = parts.new_derivations.follow_many(unfollowed)
         if unfollowed:
             parts.advancer.wake()
         version = parts.log.version

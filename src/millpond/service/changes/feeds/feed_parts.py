@@ -17,6 +17,7 @@ from millpond.service.changes.feeds.feed_cursor import (
     find_run,
     parse_feed_cursor,
 )
+from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.queries.query_directory import QueryDirectory
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
@@ -42,6 +43,7 @@ class FeedParts:
     log: EpochLog
     directory: QueryDirectory
     derivations: Derivations
+    new_derivations: NewDerivations
     advancer: Advancer
     reader: ChangeReader
     needs: FeedNeeds

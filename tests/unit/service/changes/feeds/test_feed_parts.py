@@ -16,7 +16,7 @@ from millpond.service.changes.feeds.feed_parts import FeedParts, count_resets
 def make_parts() -> FeedParts:
     log: Any = SimpleNamespace(incarnation="3f2a9c")
     unused: Any = None
-    return FeedParts(log, unused, unused, unused, unused, unused)
+    return FeedParts(log, unused, unused, unused, unused, unused, unused)
 
 
 def test_resets_of_streams_are_added_up() -> None:

@@ -1,0 +1,48 @@
+"""A side of a join gives its pairs in parts: the same pairs, and never many more at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from millpond.model.time import END
+from millpond.operators.protocol.delta import Delta, positional_schema
+from millpond.operators.structures.join_side import Side
+
+TYPES = [pa.int64()]
+
+
+def delta(at: list[int], until: list[int]) -> Delta:
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(range(len(at)), pa.int64())], schema=positional_schema(TYPES)
+    )
+    stamps = np.array(at, np.int64), np.array(until, np.int64)
+    return Delta(rows, *stamps, np.ones(len(at), np.int64))
+
+
+@pytest.fixture
+def side() -> Side:
+    """100 rows of key 0, of which every second has left, and one of key 1."""
+    side = Side(positional_schema(TYPES))
+    until = [5 if place % 2 else END for place in range(100)]
+    side.build(delta([1] * 101, [*until, END]), np.array([0] * 100 + [1]), 2)
+    return side
+
+
+@pytest.mark.parametrize("most", [1, 49, 50, 51, 120, 10_000])
+def test_parts_are_the_pairs_of_a_whole_probe(side: Side, most: int) -> None:
+    probing = delta([10, 10, 3, 10, 10], [END] * 5)
+    numbers = np.array([0, 1, 0, -1, 0])
+    whole = side.probe(probing, numbers)
+    assert len(whole[0]) == 50 + 1 + 100 + 50
+    parts = list(side.probe_in_parts(probing, numbers, most))
+    for place in (0, 1):
+        assert np.concatenate([part[place] for part in parts]).tolist() == whole[place].tolist()
+    assert all(len(part[0]) < most + 100 for part in parts), "most, and the pairs of one more row"
+    assert len(parts) > 1 or most > 150
+
+
+def test_nothing_probes_for_nothing(side: Side) -> None:
+    probing, held = side.probe(delta([], []), np.empty(0, np.int64))
+    assert (len(probing), len(held)) == (0, 0)
