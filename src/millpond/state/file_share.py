@@ -10,6 +10,7 @@ A worker learns of this from its environment, because it is forked before any ta
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class FileShare(Protocol):
 
 _shares: dict[str, FileShare] = {}
 _told: list[int] = []
+_openers: list[Callable[[Path, str], FileShare]] = []
 
 
 def share_directory(directory: Path, share: FileShare) -> None:
@@ -101,12 +103,14 @@ def withdraw(file: Path, name: str | None = None) -> None:
         share.withdraw(file, name)
 
 
+def open_by(opener: Callable[[Path, str], FileShare]) -> None:
+    """Say by what a worker opens the share that its environment names; who opens imports this."""
+    _openers[:] = [opener]
+
+
 def _read_environment() -> None:
     """Share what this process's environment names; in a worker, after the fork."""
-    _told.append(os.getpid())
     directory, url = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(PLACE_VARIABLE)
-    if directory and url:
-        from millpond.state.shared.place_share import PlaceShare
-        from millpond.state.shared.shared_store import open_place
-
-        share_directory(Path(directory), PlaceShare(Path(directory), open_place(url), lambda: 0))
+    if directory and url and _openers:
+        share_directory(Path(directory), _openers[0](Path(directory), url))
+    _told.append(os.getpid())

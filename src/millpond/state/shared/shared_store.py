@@ -21,10 +21,11 @@ from pathlib import Path
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory
-from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE
+from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE, open_by
 from millpond.state.shared.leader import Heartbeat
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import SharedPlace, translate_place_errors
+from millpond.state.shared.place_share import PlaceShare
 from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_fold import SharedFold, found_or_find
 from millpond.state.shared.shared_journal import SharedJournal
@@ -183,3 +184,11 @@ def tell_workers(directory: Path) -> dict[str, str]:
     if found is None:
         return {}
     return {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: found["url"]}
+
+
+def open_share(directory: Path, url: str) -> PlaceShare:
+    """Open the share of a worker's directory, by what its environment says."""
+    return PlaceShare(directory, open_place(url), lambda: 0)
+
+
+open_by(open_share)
