@@ -23,9 +23,9 @@ from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
-from millpond.runtime.spark.shared_checkpoint import SharedCheckpoint
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
 from millpond.state.file_share import fetch, publish
+from millpond.state.shared.shared_checkpoint import SharedCheckpoint
 
 _NOTE = "millpond.json"
 _COMPACT = ".compact"
