@@ -24,7 +24,7 @@ help:
 	@echo "make test          lint, types, import layers, file sizes, tests"
 	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
-	@echo "make bench         the benchmarks, or one: make bench NAME=matching"
+	@echo "make bench         the benchmarks, or one: make bench NAME=matching; their figures are in docs/benchmarks.md"
 	@echo "make peers         installs what some benchmarks compare with (Flink, Esper, …; 2 GB)"
 	@echo "make console       bundles the console anew from its sources (needs Node and npm)"
 	@echo "make site          makes build/site of the documentation, strictly"
@@ -73,8 +73,9 @@ slow: $(STAMP)
 	@$(PYTEST) -n 2 --dist loadgroup -m slow $(ARGS)
 
 bench: $(STAMP)
-	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
+	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/papers/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \
 		echo "== $$name"; $(BIN)/millpond bench $$name $(ARGS) || exit 1; done
+	@$(BIN)/python benchmarks/_page.py
 
 # PyFlink needs other versions of what Millpond needs, hence an environment of its own; the peers
 # with standing queries share another one.

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -37,10 +41,10 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def spread(values: Sequence[float]) -> str:
     """The median, and behind it the least and the most if there are several."""
-    middle = f"{_shown(float(statistics.median(values)))}"
+    middle = f"{as_text(float(statistics.median(values)))}"
     if len(values) == 1:
         return middle
-    return f"{middle} ({_shown(float(min(values)))} to {_shown(float(max(values)))})"
+    return f"{middle} ({as_text(float(min(values)))} to {as_text(float(max(values)))})"
 
 
 def processor_seconds(root: int) -> float:
@@ -66,17 +70,35 @@ def processor_seconds(root: int) -> float:
     return total
 
 
+def describe_machine() -> str:
+    """When and on what a result was measured, with which command, versions and load."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ("pyspark", "pyarrow", "duckdb", "numba", "numpy")
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    command = " ".join(["millpond bench", Path(sys.argv[0]).stem, *sys.argv[1:]])
+    return (
+        f"`{command}` on {datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} processors,"
+        f" {memory:.0f} GB, load {os.getloadavg()[2]:.1f} (mean of the last 15 minutes);"
+        f" {platform.system()}, Python {platform.python_version()}, {versions}."
+    )
+
+
 def show(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table and keep its rows as JSON under the benchmark's title."""
     table = Table(title=title)
     for i, column in enumerate(columns):
         table.add_column(column, justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*[_shown(value) for value in row])
+        table.add_row(*[as_text(value) for value in row])
     console.print(table)
     RESULTS.mkdir(exist_ok=True)
     name = "".join(c if c.isalnum() else "_" for c in title.lower()).strip("_")
-    content = {"title": title, "columns": list(columns), "rows": [list(r) for r in rows]}
+    content = {
+        "title": title,
+        "measured": describe_machine(),
+        "columns": list(columns),
+        "rows": [list(r) for r in rows],
+    }
     (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=1, default=str))
 
 
@@ -111,7 +133,8 @@ def picture(
     return path
 
 
-def _shown(value: object) -> str:
+def as_text(value: object) -> str:
+    """A figure as tables show it."""
     if value is None:
         return "–"
     if isinstance(value, float):

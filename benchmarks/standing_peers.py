@@ -188,7 +188,7 @@ def measure(
         found = runs.get(name, [])
         heading = f"{workload.queries:,} {workload.kind}"
         if not found:
-            rows.append([heading, name, None, None, None, None, None, skipped[name]])
+            rows.append([heading, name, None, None, None, None, None, None, skipped[name]])
             continue
         clock = [run["rows"] / run["seconds"] for run in found]
         used = [run["rows"] / run["processor"] for run in found]
@@ -197,6 +197,7 @@ def measure(
             [
                 heading,
                 name,
+                int(found[0]["rows"]),
                 spread(clock),
                 spread(used),
                 statistics.median(own_clock) / statistics.median(clock),
@@ -238,10 +239,11 @@ def main() -> None:
         [
             "queries",
             "engine",
+            "elements",
             "elements/s",
             "by second of the processor",
-            "times slower than Millpond",
-            "by the processor",
+            "Millpond / it, by the clock",
+            "Millpond / it, by the processor",
             "registered, s",
             "",
         ],

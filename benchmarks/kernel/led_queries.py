@@ -186,7 +186,7 @@ def show_led(rows_a_batch: int, counts: list[int], workloads: list[str], repeats
             )
         lines[name] = (counts, rates)
     show(
-        f"Led queries, one core, {rows_a_batch:,} elements a batch",
+        "Led queries, one core",
         [
             "queries",
             "number",

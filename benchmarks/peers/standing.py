@@ -102,7 +102,7 @@ def _python(name: str, program: str, way: str, ranges: float, equalities: float,
 
 
 PEERS = (
-    _java("Esper 9.0.0", "EsperMatching", 1e7, 5e8, 100_000),
+    _java("Esper 9.0.0", "EsperMatching", 1e8, 1e9, 100_000),
     _java("Lucene Monitor 9.11.1", "LuceneMatching", 2e7, 2e8, 100_000),
     _python("bytewax, items", "bytewax_matching.py", "items", 1e7, 2e7, 1_000),
     _python("bytewax, NumPy batches", "bytewax_matching.py", "batches", 5e7, 5e8, 1_000),

@@ -366,6 +366,21 @@ class QueryDef:
         if not self.options:  # most of tens of thousands of queries set none and share one mapping
             object.__setattr__(self, "options", _NO_OPTIONS)
 
+    def registered(self, epoch: int) -> QueryDef:
+        """The query as it is registered at an epoch: `replace` takes longer, for each of many."""
+        return QueryDef(
+            self.id,
+            self.name,
+            self.text,
+            self.options,
+            epoch,
+            self.registered_at,
+            self.suspended,
+            self.changes_after,
+            self.template,
+            self.replaced_epoch,
+        )
+
     @property
     def text_epoch(self) -> int | None:
         """The epoch at which the text was given: it reads the columns streams had then.

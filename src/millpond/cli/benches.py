@@ -19,7 +19,8 @@ def benches() -> dict[str, Path]:
     trees = [Path.cwd(), *([Path(package).resolve().parents[2]] if package else [])]
     for tree in trees:
         home = tree / "benchmarks"
-        paths = [*home.glob("[!_]*.py"), *home.glob("pressure/[!_]*.py")]
+        places = ("", "papers/", "pressure/")
+        paths = [path for place in places for path in home.glob(f"{place}[!_]*.py")]
         found = {path.stem: path for path in sorted(paths)}
         if found:
             return found

@@ -26,6 +26,8 @@ from millpond.engine.values.value_sets import Cut, Domain, ValueSet, domain_of, 
 from millpond.model.schema import Field, Schema
 from millpond.planner.residual import with_literals
 
+#: Types in which every whole number of nine digits is, with its neighbours.
+_WHOLE = ("INTEGER", "BIGINT")
 #: Shapes kept; the oldest are dropped first.
 _MOST_TEMPLATES = 2_000
 
@@ -138,6 +140,12 @@ class _Comparison:
 
     def true(self, literals: Mapping[int, str]) -> ValueSet:
         """Return the values it is TRUE for."""
+        if (
+            self.operator is exp.EQ
+            and self.column.type in _WHOLE
+            and (one := self._point(literals))
+        ):
+            return one
         constants = [
             literal_constant(literals.get(o.place, o.text), o.is_string, o.negative)
             for o in self.operands
@@ -149,6 +157,18 @@ class _Comparison:
         assert low is not None
         assert high is not None
         return interval(self.domain, _first(low), self._after(high))
+
+    def _point(self, literals: Mapping[int, str]) -> ValueSet | None:
+        """The one number it is equal to, at once where the constant has up to nine digits.
+
+        Those are values of every type of `_WHOLE`, and at no end of one.
+        """
+        operand = self.operands[0]
+        text = literals.get(operand.place, operand.text)
+        if operand.is_string or len(text) > 9 or not (text.isascii() and text.isdigit()):
+            return None
+        value = -int(text) if operand.negative else int(text)
+        return ValueSet((value, value + 1), False, False)
 
     def _after(self, place: Cut | tuple[Cut, Cut]) -> Cut:
         return place[1] if isinstance(place, tuple) else self.domain.successor(place)

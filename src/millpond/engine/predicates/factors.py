@@ -19,7 +19,6 @@ import io
 import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -49,7 +48,7 @@ class Factors:
     others: tuple[str, ...] = ()
     never: bool = False
 
-    @cached_property
+    @property
     def key(self) -> tuple[Any, ...]:
         """A value that is equal for predicates whose parts differ only in their order."""
         return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
@@ -157,15 +156,22 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
     pending = list(clauses)
     while pending:
         for clause in pending:
-            parts = {a: s for a, s in clause.items() if not s.is_empty}
+            if len(clause) > 1:
+                parts = {a: s for a, s in clause.items() if not s.is_empty}
+                if any(s.is_all for s in parts.values()):
+                    continue
+                if len(parts) > 1:
+                    wide.append(parts)
+                    continue
+            else:  # by far the most
+                parts = clause
             if not parts:
                 return NEVER
-            if any(s.is_all for s in parts.values()):
-                continue
-            if len(parts) > 1:
-                wide.append(parts)
-                continue
             ((attribute, values),) = parts.items()
+            if values.is_empty:
+                return NEVER
+            if values.is_all:
+                continue
             if attribute in sets:
                 values = sets[attribute].intersection(values)
                 if values.is_empty:

@@ -196,7 +196,7 @@ def points(domain: Domain, values: Sequence[Cut]) -> ValueSet:
     """Return the set of these values; values outside the domain are left out."""
     cuts: list[Cut] = []
     below = False
-    for value in sorted(set(values)):
+    for value in values if len(values) == 1 else sorted(set(values)):
         if value < domain.least or _is_beyond(domain, value):  # type: ignore[operator]
             continue
         after = domain.successor(value)

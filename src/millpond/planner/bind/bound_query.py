@@ -67,9 +67,10 @@ class StreamLeaf:
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """Copy the leaf for a query with other constants."""
-        if not self.shapes:
+        shapes = self.shapes
+        if not shapes:
             return self
-        return StreamLeaf(
+        copied = StreamLeaf(
             self.table,
             self.stream,
             self.window,
@@ -82,6 +83,8 @@ class StreamLeaf:
             self.hidden,
             self.seed,
         )
+        copied.__dict__["shapes"] = shapes  # they are the template's
+        return copied
 
     @cached_property
     def shapes(self) -> tuple[exp.Expr, ...]:

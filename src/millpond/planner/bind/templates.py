@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -83,10 +84,19 @@ class Binder:
     """Binds queries from their text, by template where one exists.
 
     Safe to use from several threads.
+
+    Args:
+        catalog: What names stand for.
+        moment: Gives a number that is another one after every change of what names stand for (an
+            epoch): between two of them a template is compared with the catalog once. None: each
+            time.
     """
 
-    def __init__(self, catalog: Names) -> None:
+    def __init__(self, catalog: Names, moment: Callable[[], int] | None = None) -> None:
         self._catalog = catalog
+        self._moment = moment
+        #: The moment of the last look, and the bindings found current at it, by identity.
+        self._current: tuple[int, dict[int, Binding]] = (-1, {})
         self._shapes: dict[_ShapeKey, _Shape] = {}
         self._outlines: dict[str, _ShapeKey] = {}
         self._long: dict[str, Binding] = {}
@@ -150,7 +160,22 @@ class Binder:
 
     def _is_current(self, binding: Binding) -> bool:
         """Whether the query's names still have the definitions with which the query was bound."""
-        # Loops, because generators cost more: thousands of queries are registered together.
+        # Thousands of queries are registered together, between two changes of the names.
+        if self._moment is None:
+            return self._is_same_still(binding)
+        now = self._moment()
+        known = self._current
+        if known[0] != now:
+            known = self._current = (now, {})
+        if id(binding) in known[1]:
+            return True
+        is_current = self._is_same_still(binding)
+        if is_current and self._moment() == now:
+            known[1][id(binding)] = binding  # held, so that its id stays its own
+        return is_current
+
+    def _is_same_still(self, binding: Binding) -> bool:
+        # Loops, because generators cost more.
         for name, definition in binding.used.items():
             if not _is_same(self._catalog.find(name), definition):
                 return False

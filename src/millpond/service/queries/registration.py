@@ -106,7 +106,7 @@ class Registrar:
         self.lock = threading.RLock()
         #: The names of whatever version is current.
         self.names = CurrentNames(log)
-        self._binder = Binder(self.names)
+        self._binder = Binder(self.names, lambda: log.version.epoch)
         #: What was invoked lately, ready to be invoked again; idle queries cost no memory here.
         self._prepared_queries = PreparedQueries()
         self._events = events

@@ -13,7 +13,7 @@ from dataclasses import replace
 from millpond.catalog.objects import QueryDef, StreamDef, is_reserved
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.predicates.factors import Factors
-from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.queries.join_use import join_of, use_of
 from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.query_stems import slot_key
@@ -47,6 +47,8 @@ class RegistrationBatch:
         self._cores: list[JoinCore] = []
         self._uses: list[JoinUse] = []
         self._core_of: dict[str, int] = {}
+        self._streams: dict[str, StreamDef] = {}
+        self._epoch = -1
 
     def assign_id(self, version: Version) -> tuple[int, str]:
         """A new id, and a name made of it that is not taken."""
@@ -93,7 +95,7 @@ class RegistrationBatch:
         matched = wants and is_scheduled
         factors: list[Factors | None] = []
         slots: list[int | None] = []
-        streams = [stream_of(version, leaf) for leaf in bound.streams]
+        streams = [self._stream(version, leaf) for leaf in bound.streams]
         for number, leaf in enumerate(bound.streams):
             stream = streams[number]
             found = leaf_factors(leaf, stream)
@@ -107,6 +109,15 @@ class RegistrationBatch:
         if join is not None and matched:
             self._join(version, definition.id, bound, join, streams)
         return factors, slots, join
+
+    def _stream(self, version: Version, leaf: StreamLeaf) -> StreamDef:
+        """The stream of a leaf, looked up once for all queries that read it."""
+        if version.epoch != self._epoch:
+            self._streams, self._epoch = {}, version.epoch
+        found = self._streams.get(leaf.stream)
+        if found is None:
+            found = self._streams[leaf.stream] = stream_of(version, leaf)
+        return found
 
     def keep_leaves(self, version: Version, definition: QueryDef) -> None:
         """Keep the leaves that a query has, without slots: its text does not bind any more."""

@@ -232,7 +232,7 @@ class _FutureDefinitions:
 
 def _set_registered_epoch(definition: Definition, epoch: int) -> Definition:
     if isinstance(definition, QueryDef) and definition.registered_epoch == 0:
-        return replace(definition, registered_epoch=epoch)
+        return definition.registered(epoch)
     return definition
 
 

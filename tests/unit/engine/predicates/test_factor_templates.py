@@ -104,3 +104,15 @@ def test_a_thousand_conjuncts_need_no_stack() -> None:
     for number in range(1, 5_000):
         shape = exp.And(this=shape, expression=exp.Paren(this=exp.column(f"c{number}")))
     assert [c.name for c in _conjuncts(shape)] == [f"c{n}" for n in range(5_000)]
+
+
+@pytest.mark.parametrize("column", [field.name for field in SCHEMA.fields if field.name in "itlc"])
+@pytest.mark.parametrize("number", ["0", "127", "128", "007", "999999999", "1000000000", "2.0"])
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_equality_with_a_number_is_the_one_of_its_type(
+    column: str, number: str, sign: str
+) -> None:
+    shape = where(f"{column} = {sign}5")
+    (literal,) = literals(shape)
+    found = FactorTemplate([shape], SCHEMA).fill({literal.meta["start"]: number})
+    assert found == factorize(where(f"{column} = {sign}{number}"), SCHEMA)

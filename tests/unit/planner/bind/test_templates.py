@@ -162,6 +162,25 @@ def test_a_name_that_means_something_else_is_bound_again(names: Any) -> None:
     assert caught.value.code == "CQL-202"
 
 
+def test_between_two_changes_of_the_names_a_template_is_compared_once(names: Any) -> None:
+    moment, looked = [1], []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            looked.append(name)
+            return getattr(names, name)
+
+    binder = Binder(Watched(), lambda: moment[0])
+    for number in range(3):
+        binder.bind(f"SELECT * FROM flights WHERE delay > {number}")
+    looked.clear()
+    binder.bind("SELECT * FROM flights WHERE delay > 7")
+    assert looked == []
+    moment[0] = 2
+    binder.bind("SELECT * FROM flights WHERE delay > 8")
+    assert "find" in looked
+
+
 def test_errors_point_into_their_own_text(names: Any) -> None:
     binder = Binder(names)
     binder.bind("SELECT * FROM flights WHERE distance = '100' AND delay > 3")

@@ -4,7 +4,7 @@ PSoup, VLDB 2002, figure 9. With: grouped filters, all queries at once. Without:
 predicate evaluated on its own over the same batch, by NumPy comparisons. Both write the matches'
 segment files; both find the same matches.
 
-    python benchmarks/predicate_index.py [--rows 200000] [--queries 1,10,100,1000,10000]
+    python benchmarks/papers/predicate_index.py [--rows 200000] [--queries 1,10,100,1000,10000]
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ applied to S once, and the structs, batched, are one sort-merge with what it lea
 struct by itself costs is Python's call, some 5 us.) Op2 and op3 are
 equality or inequality, as in the paper; both ways must find the same pairs.
 
-    python benchmarks/composite_tuples.py [--kept 200000] [--structs 10,100,1000,10000]
+    python benchmarks/papers/composite_tuples.py [--kept 200000] [--structs 10,100,1000,10000]
 """
 
 from __future__ import annotations
