@@ -63,7 +63,7 @@ def read_leader(place: SharedPlace) -> Leader | None:
         return None
 
 
-class Heartbeat:
+class LeadersWord:
     """Says every second that this driver leads, and notices if another does."""
 
     def __init__(self, place: SharedPlace, shared_log: SharedLog, url: str) -> None:

@@ -22,7 +22,7 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory
 from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE, open_by
-from millpond.state.shared.leader import Heartbeat
+from millpond.state.shared.leader import LeadersWord
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import SharedPlace, translate_place_errors
 from millpond.state.shared.place_share import PlaceShare
@@ -63,7 +63,7 @@ class SharedStore:
     driver: str = field(default_factory=lambda: secrets.token_hex(8))
     _fold: SharedFold | None = None
     _log: SharedLog | None = None
-    _heartbeat: Heartbeat | None = None
+    _heartbeat: LeadersWord | None = None
 
     @staticmethod
     def open(url: str, directory: Path, format: str) -> SharedStore:
@@ -131,7 +131,7 @@ class SharedStore:
     def announce(self, url: str) -> None:
         """Say from now on, every second, that this process leads, and where clients reach it."""
         assert self._log is not None
-        self._heartbeat = Heartbeat(self.place, self._log, url)
+        self._heartbeat = LeadersWord(self.place, self._log, url)
 
     def close(self) -> None:
         """Lead no more; closing again does nothing."""
