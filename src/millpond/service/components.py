@@ -80,6 +80,7 @@ from millpond.service.sinks.sinks import Sinks
 from millpond.state.disk_floor import DiskRoom, measure_room
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
+from millpond.state.shared.shared_store import SharedStore
 from millpond.state.store import Store
 from millpond.state.version import Version
 
@@ -103,6 +104,7 @@ class PondSettings(TypedDict, total=False):
             application time may be, unless its stream has a limit; END for any distance.
         ceilings: What no query's evaluation may exceed, whatever its options say; `seconds` is
             how long a statement may take too.
+        shared: The shared store, or its place, that the directory is a cache of.
     """
 
     bounded: bool
@@ -114,6 +116,7 @@ class PondSettings(TypedDict, total=False):
     changes: ChangeSettings | None
     ahead: int
     ceilings: Limits | None
+    shared: SharedStore | str | None
 
 
 class Components:
@@ -170,7 +173,7 @@ class Components:
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
         log.info('opening the store "%s"', directory)
-        self._store = Store.open(directory, self.clock)
+        self._store = Store.open(directory, self.clock, settings.get("shared"))
         self.log = self._store.log
         version = self.log.version
         log.info(
@@ -530,6 +533,8 @@ class Components:
     @property
     def failure(self) -> MillpondError | None:
         """Why this pond will not work again; None while it does, or may."""
+        if self._store.failure is not None:
+            return self._store.failure
         for name, has_died in (
             ("advancer", self.advancer.has_died),
             ("maintenance", self.maintenance.has_died),
