@@ -36,6 +36,9 @@ from millpond.service.ingest.door import Door
 from millpond.service.observe import status
 from millpond.service.pond import Pond
 from millpond.state.disk_floor import DiskRoom
+from millpond.state.epoch.epoch_change import EpochChange
+from millpond.state.shared.leader import Leader, waiting_error
+from millpond.state.store import Store
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -277,6 +280,26 @@ def _clock_behind(pond: Pond, _: Path) -> str:
         "Set the clock right.",
     )
     return _say(told)
+
+
+@_provokes("STORE-606")
+def _taken_over(pond: Pond, store: Path) -> str:
+    """mp.ingest("s", rows), at a server that another one has taken over from"""
+    shared = str(store.parent / "shared")
+    first = Store.open(store.parent / "one", shared=shared)
+    with first, Store.open(store.parent / "two", shared=shared):
+        try:
+            first.log.commit(EpochChange(kind="create"))
+        except MillpondError as error:
+            error.primary = re.sub(r'"file:.*"', '"s3://acme/pond"', error.primary)
+            raise
+    return ""
+
+
+@_provokes("STORE-607")
+def _waits(pond: Pond, _: Path) -> str:
+    """GET /v1/queries, at a server that waits"""
+    raise waiting_error(Leader("", 1, "http://10.0.0.1:6455", 1))
 
 
 # -- a server --------------------------------------------------------------------------------------

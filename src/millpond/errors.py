@@ -80,6 +80,8 @@ CODES: dict[str, str] = {
     "STORE-603": "the store cannot be written",
     "STORE-604": "the directory is not a store of this version",
     "STORE-605": "the clock is behind what the store has seen",
+    "STORE-606": "another driver has taken over the shared store",
+    "STORE-607": "this driver waits while another leads the shared store",
     "SERVE-701": "the port is in use",
     "SERVE-702": "Java is missing or too old",
     "SERVE-703": "the request is malformed",

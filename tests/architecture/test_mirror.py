@@ -20,6 +20,7 @@ NAMED_OTHERWISE = {
     "state/test_migrations.py": "what every migration has to keep",
     "operators/test_conformance.py": "it tests every operator that the folder holds",
     "state/test_epoch_log_model.py": "it tests the epoch log a second time, against a model",
+    "state/shared/test_shared_log_model.py": "it tests the shared log a second time, by a model",
     "state/test_shared_maps.py": "bucket_map and id_map keep one contract",
 }
 #: Modules of the service that decide something and have no test of their own, and why.

@@ -46,6 +46,8 @@ STATUSES: dict[str, int] = {
     "DATA-504": 409,
     "STORE-601": 503,
     "STORE-603": 507,
+    "STORE-606": 503,
+    "STORE-607": 503,
     "SERVE-703": 400,
     "SERVE-704": 404,
     "SERVE-705": 502,

@@ -164,6 +164,18 @@ def serve(
     store: Store = None,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen on; 0: any free port.")] = PORT,
+    shared: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The place of a store that several drivers share, of which --store is a cache: a "
+            "directory that all have mounted, or s3://bucket/prefix.",
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where clients reach this server, for those that wait."),
+    ] = None,
     master: Master = None,
     token: Token = None,
     secrets: Secrets = None,
@@ -289,6 +301,7 @@ def serve(
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
+    from millpond.api.waiting import await_lead
     from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
@@ -325,12 +338,21 @@ def serve(
 
     from millpond.service.open_pond import open_pond
 
+    leading = None
+    if shared is not None:
+        if store is None:
+            raise typer.BadParameter("a shared store needs --store, a directory for its files")
+        leading = await_lead(shared, store, listener, transport)
+        if leading is None:
+            return
+
     def say_ready(url: str) -> None:
         spare_what_stays()
         server.announce(url)
 
     pond = open_pond(
         store,
+        shared=leading,
         master=master,
         spark_conf=spark_conf,
         max_seconds=max_seconds,
@@ -339,6 +361,9 @@ def serve(
         revives=True,
         **settings,
     )
+    if leading is not None:
+        scheme = "http" if transport.cert is None else "https"
+        leading.announce(advertise or server.url_of(listener, scheme))
     try:
         ended_by = server.serve(
             pond,

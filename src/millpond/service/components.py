@@ -81,6 +81,7 @@ from millpond.service.sinks.sinks import Sinks
 from millpond.state.disk_floor import DiskRoom, measure_room
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.function_key import FunctionKey
+from millpond.state.shared.shared_store import SharedStore
 from millpond.state.store import Store
 from millpond.state.version import Version
 
@@ -104,6 +105,7 @@ class PondSettings(TypedDict, total=False):
             application time may be, unless its stream has a limit; END for any distance.
         ceilings: What no query's evaluation may exceed, whatever its options say; `seconds` is
             how long a statement may take too.
+        shared: The shared store, or its place, that the directory is a cache of.
     """
 
     bounded: bool
@@ -115,6 +117,7 @@ class PondSettings(TypedDict, total=False):
     changes: ChangeSettings | None
     ahead: int
     ceilings: Limits | None
+    shared: SharedStore | str | None
 
 
 class Components:
@@ -171,7 +174,7 @@ class Components:
         self.events = EventHandlers(settings.get("progress"))
         followers = NeedsOfFollowers()
         log.info('opening the store "%s"', directory)
-        self._store = Store.open(directory, self.clock)
+        self._store = Store.open(directory, self.clock, settings.get("shared"))
         self.log = self._store.log
         version = self.log.version
         log.info(
@@ -533,6 +536,8 @@ class Components:
     @property
     def failure(self) -> MillpondError | None:
         """Why this pond will not work again; None while it does, or may."""
+        if self._store.failure is not None:
+            return self._store.failure
         for name, has_died in (
             ("advancer", self.advancer.has_died),
             ("maintenance", self.maintenance.has_died),
@@ -600,7 +605,15 @@ class Components:
             return []
         version = self.log.version
         follows = bool(query.options.get("follow")) or version.change_log(query.id) is not None
-        return find_notes(bound, version.find, follows)
+        notes = find_notes(bound, version.find, follows)
+        log = version.change_log(query.id)
+        if log is not None and (reason := self.advancer.find_wait(log)) is not None:
+            notes.append(
+                "its changes have not begun: at no instant since it is followed could the answer "
+                f"be computed ({reason.detail or reason.primary}); they begin with the first at "
+                "which it can"
+            )
+        return notes
 
     def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
         """Find the heartbeats of streams that readers of a version may rely on now."""

@@ -21,6 +21,7 @@ from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings
 from millpond.service.pond import Pond
 from millpond.service.queries.options import check_settings
+from millpond.state.shared.shared_store import SharedStore
 
 
 def open_pond(
@@ -38,6 +39,7 @@ def open_pond(
     max_rows: int | None = None,
     max_memory: str | None = None,
     revives: bool = False,
+    shared: SharedStore | str | None = None,
     **settings: Any,
 ) -> Pond:
     """Open a pond on Spark: `millpond.open`, whose parameters say what each is for.
@@ -46,7 +48,8 @@ def open_pond(
     takes longer, no answer has more rows, and no evaluation keeps more, whatever a query's options
     of these names say; all long evaluations together keep no more than `max_memory` either. With
     `revives` Spark is started again when its JVM has ended, as a server needs it; without, the
-    program opens the store again.
+    program opens the store again. `shared` is a shared store, or its place, which this process then
+    leads; `store` is where its files are cached.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -70,6 +73,7 @@ def open_pond(
         directory,
         SparkRuntime(master, spark, spark_conf, revives=revives),
         bounded=bounded,
+        shared=shared,
         ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
         on_close=on_close,

@@ -26,6 +26,7 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import open_owner_only
 from millpond.state.disk_floor import check_room
 from millpond.state.fail_points import reach
+from millpond.state.file_share import fetch, publish
 
 #: How many tables stay open; each costs address space and a few kilobytes.
 _OPEN_TABLES = 1024
@@ -100,6 +101,7 @@ def write_arrow(
             os.rename(temporary, path)
             if sync:
                 sync_directory(path.parent)
+            publish(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             path.unlink(missing_ok=True)
@@ -132,10 +134,11 @@ def write_together(files: Sequence[tuple[Path, pa.Table]]) -> list[FileMeta]:
             ]
             with ThreadPoolExecutor(_SYNCERS) as pool:
                 list(pool.map(sync_file, [temporary for temporary, _ in names]))
-            reach("file.before_rename")
-            for temporary, path in names:
-                os.rename(temporary, path)
-            sync_directory(files[0][0].parent)
+                reach("file.before_rename")
+                for temporary, path in names:
+                    os.rename(temporary, path)
+                sync_directory(files[0][0].parent)
+                list(pool.map(publish, [path for _, path in names]))
             reach("file.after_rename")
     except BaseException:
         for pair in names:
@@ -255,20 +258,29 @@ def open_arrow(path: str | Path, checksum: str | None = None) -> pa.Table:
     if table is not None:
         return table
     try:
+        table = _map_table(key, checksum)
+    except MillpondError:
+        if not fetch(Path(key)):
+            raise
+        table = _map_table(key, checksum)
+    _open_tables.put(key, table, checksum)
+    return table
+
+
+def _map_table(path: str, checksum: str | None) -> pa.Table:
+    try:
         # Closing gives back the descriptor; the mapping lives as long as the table's buffers.
-        with pa.memory_map(key) as source:
-            if checksum is not None and not _open_tables.is_verified(key, checksum):
+        with pa.memory_map(path) as source:
+            if checksum is not None and not _open_tables.is_verified(path, checksum):
                 found = xxhash.xxh3_64(memoryview(source.read_buffer())).hexdigest()
                 if found != checksum:
                     raise corrupt_file_error(path, "Its bytes are not those that were written.")
                 source.seek(0)
-            table = pa.ipc.open_file(source).read_all()
+            return pa.ipc.open_file(source).read_all()
     except FileNotFoundError as error:
         raise corrupt_file_error(path, "There is no such file.") from error
     except (pa.ArrowException, OSError, ValueError) as error:
         raise corrupt_file_error(path, f"It cannot be read: {error}.") from error
-    _open_tables.put(key, table, checksum)
-    return table
 
 
 def forget(path: str | Path) -> None:

@@ -36,6 +36,7 @@ from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch.next_version import next_version
 from millpond.state.epoch.resolve_change import ResolvedChange, resolve_change
 from millpond.state.fail_points import reach
+from millpond.state.file_share import withdraw
 from millpond.state.version import MatchRef, SegmentRef, StreamClock, Version
 
 #: For how many epochs the log keeps the kind and the time.
@@ -193,6 +194,7 @@ class EpochLog:
             arrow_file.forget(file)
             with suppress(OSError):
                 file.unlink(missing_ok=True)
+            withdraw(file)
         reach("epoch.after_collect")
         return ready
 

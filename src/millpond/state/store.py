@@ -41,6 +41,7 @@ from millpond.state import arrow_file
 from millpond.state.aggregate_file import remove_orphans
 from millpond.state.database.database import Database
 from millpond.state.epoch_log import EpochLog
+from millpond.state.file_share import share_directory, unshare_directory
 from millpond.state.inbox.inbox import Inbox
 from millpond.state.inbox.staged_parts import StagedParts
 from millpond.state.migrations import MIGRATIONS
@@ -54,6 +55,8 @@ from millpond.state.set_aside import (
     list_set_aside,
     set_aside,
 )
+from millpond.state.shared.place_share import PlaceShare
+from millpond.state.shared.shared_store import SharedStore, read_mark
 
 FORMAT = "millpond store 3\n"
 _A_FORMAT = re.compile(r"millpond store \d+\n")
@@ -94,13 +97,20 @@ def remove_marked(directory: str | Path, marks: Iterable[str]) -> None:
 class Store:
     """An open store. One process at a time has it open; the lock ends with the process."""
 
-    def __init__(self, directory: Path, locks: ExitStack, clock: Callable[[], int] | None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        locks: ExitStack,
+        clock: Callable[[], int] | None,
+        shared: SharedStore | None = None,
+    ) -> None:
         """Take over a directory that `Store.open` has locked and checked; call that instead."""
         self.directory = directory
         self._locks = locks
         self._is_open = True
         self._clock = clock or now
-        self._database = Database(directory / "pond.db")
+        self.shared = shared
+        self._database = Database(directory / "pond.db", shared)
         self.log = EpochLog(self._database, directory, clock)
         self.inbox = Inbox(self._database, directory / "inbox", clock)
         self.staged = StagedParts(directory / "inbox")
@@ -114,16 +124,23 @@ class Store:
         clean_set_aside(directory, self._clock())
 
     @staticmethod
-    def open(path: str | Path, clock: Callable[[], int] | None = None) -> Store:
+    def open(
+        path: str | Path,
+        clock: Callable[[], int] | None = None,
+        shared: SharedStore | str | None = None,
+    ) -> Store:
         """Open the store in a directory, or make a store there.
 
         Args:
             path: The directory; created if it is not there.
             clock: Microseconds since 1970, for things that are kept for a certain time.
+            shared: A shared store, or its place, that this process leads from now on; the
+                directory is its cache, and knows the place from then on.
 
         Raises:
             MillpondError: STORE-601, another process has the store open; STORE-603, the directory
-                cannot be written; STORE-604, the directory is no store, or of another version.
+                or the shared place cannot be written; STORE-604, the directory is no store, or of
+                another version, or of another shared store.
         """
         directory = Path(path).absolute()
         check_ordinary(directory, "the store")
@@ -133,9 +150,10 @@ class Store:
             try:
                 _take_lock(directory, locks)
                 tighten(directory)
+                of_shared = _open_shared(directory, shared, locks)
                 _migrate(directory)
                 _prepare(directory)
-                return Store(directory, locks, clock)
+                return Store(directory, locks, clock, of_shared)
             except BaseException:
                 locks.close()
                 raise
@@ -168,6 +186,11 @@ class Store:
                 )
         return None
 
+    @property
+    def failure(self) -> MillpondError | None:
+        """STORE-606 or STORE-603 once this process leads a shared store no more; otherwise None."""
+        return None if self.shared is None else self.shared.failure
+
     def list_set_aside(self) -> list[SetAside]:
         """List the folders of files that this opening and earlier ones set aside."""
         return list_set_aside(self.directory)
@@ -191,6 +214,10 @@ class Store:
         found = dict(self._files(*REFERENCED))
         orphans = [*(found.keys() - referenced.keys()), *self.inbox.recovered.orphans]
         orphans += remove_orphans(self.directory, self.log.version)
+        if self.shared is not None:  # the directory is a cache, and may lack any file
+            for path in orphans:
+                (self.directory / path).unlink(missing_ok=True)
+            return []
         unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems", SCRATCH):
             (self.directory / path).unlink(missing_ok=True)
@@ -223,6 +250,23 @@ class Store:
                         continue  # removed since the directory was listed
 
 
+def _open_shared(
+    directory: Path, given: SharedStore | str | None, locks: ExitStack
+) -> SharedStore | None:
+    """Find the shared store that a directory is, or is to be, the cache of; share its files."""
+    marked = read_mark(directory)
+    if given is None and marked is None:
+        return None
+    if isinstance(given, SharedStore):
+        shared = given
+    else:
+        shared = SharedStore.open(given or (marked or {})["url"], directory, FORMAT)
+    share_directory(directory, PlaceShare(directory, shared.place, lambda: shared.term))
+    locks.callback(unshare_directory, directory)
+    locks.callback(shared.close)
+    return shared
+
+
 def _check_directory(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise MillpondError(
@@ -242,7 +286,9 @@ def _check_directory(directory: Path) -> None:
                 f"{FORMAT.strip()!r}.",
                 hint="Open it with the Millpond that wrote it, or begin a new store.",
             )
-    elif any(entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()):
+    elif read_mark(directory) is None and any(
+        entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()
+    ):
         raise MillpondError(
             "STORE-604",
             f'the directory "{directory}" is not a store',
@@ -254,11 +300,18 @@ def _check_directory(directory: Path) -> None:
 
 
 def refuse_other_format(directory: Path) -> None:
-    """Refuse a whole store of another format, which is not damaged.
+    """Refuse a whole store of another format, which is not damaged, and one driver's cache.
 
     Raises:
         MillpondError: STORE-604.
     """
+    if (marked := read_mark(directory)) is not None:
+        raise MillpondError(
+            "STORE-604",
+            f'the directory "{directory}" is a cache of the shared store "{marked["url"]}"',
+            detail="What the shared store has is there, in its log and its files.",
+            hint="Look after the storage: its versions, its copies. A cache may be removed.",
+        )
     file = directory / "FORMAT"
     found = file.read_text(errors="replace") if file.is_file() else FORMAT
     if found == FORMAT or not _A_FORMAT.fullmatch(found):

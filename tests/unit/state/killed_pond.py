@@ -1,11 +1,12 @@
 """A small pond's life, for `test_fail_points.py` to end at any moment.
 
-    python killed_pond.py DIRECTORY
+    python killed_pond.py DIRECTORY [shared]
 
 lives it once, then again and again, each time killed at another fail point and hit, in a forked
 process of its own. Under DIRECTORY, `whole` is the uninterrupted life and `<fail point>:<hit>` what
 each killed one left. Beside each store, `<store>.said` has a line for everything its clients were
-told: what is said there must be true for ever.
+told: what is said there must be true for ever. With `shared` each store is a cache of the shared
+store `<store>.shared`.
 """
 
 import os
@@ -26,10 +27,11 @@ from millpond.state.store import Store, new_path
 from millpond.state.version import LeafRef, MatchRef, SegmentRef, SlotRef, StreamClock
 
 
-def live(directory: Path) -> None:
+def live(directory: Path, is_shared: bool) -> None:
     """Register, push, absorb, push, absorb, merge, expire: every kind of epoch once or twice."""
     said = os.open(f"{directory}.said", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    store = Store.open(directory, clock=lambda: 1)
+    shared = f"{directory}.shared" if is_shared else None
+    store = Store.open(directory, clock=lambda: 1, shared=shared)
     stream, query = store.log.next_id(), store.log.next_id()
 
     def commit(change: EpochChange) -> None:
@@ -115,21 +117,21 @@ def segment(store: Store, stream: int, table: pa.Table) -> SegmentRef:
     )  # fmt: skip
 
 
-def main(directory: Path) -> None:
+def main(directory: Path, is_shared: bool) -> None:
     """Every fail point, every hit, until a life runs to its end."""
-    live(directory / "whole")
+    live(directory / "whole", is_shared)
     for name in fail_points.FAIL_POINTS:
         hit = 1
-        while killed(directory / f"{name}:{hit}", name, hit):
+        while killed(directory / f"{name}:{hit}", is_shared, name, hit):
             hit += 1
 
 
-def killed(directory: Path, name: str, hit: int) -> bool:
+def killed(directory: Path, is_shared: bool, name: str, hit: int) -> bool:
     """Whether a life ends at that fail point and hit."""
     child = os.fork()
     if child == 0:
         fail_points.arm(f"{name}:{hit}")
-        live(directory)
+        live(directory, is_shared)
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
@@ -140,4 +142,4 @@ def killed(directory: Path, name: str, hit: int) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), "shared" in sys.argv[2:])

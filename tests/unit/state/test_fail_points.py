@@ -34,15 +34,21 @@ HISTORY = {
 ABSORBED = {0: 0, 1: 0, 2: 0, 3: 2, 4: 3, 5: 3, 6: 3}
 
 
+def live(directory: Path, *how: str) -> Path:
+    """Have all lives lived in a directory; return it."""
+    script = str(Path(__file__).parent / "killed_pond.py")
+    subprocess.run([sys.executable, script, str(directory), *how], check=True, timeout=240)
+    return directory
+
+
 @pytest.fixture(scope="module")
 def lives(tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("lives")
-    subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "killed_pond.py"), str(directory)],
-        check=True,
-        timeout=120,
-    )
-    return directory
+    return live(tmp_path_factory.mktemp("lives"))
+
+
+@pytest.fixture(scope="module")
+def shared_lives(tmp_path_factory) -> Path:
+    return live(tmp_path_factory.mktemp("shared"), "shared")
 
 
 def said(store: Path) -> tuple[int, dict[int, int]]:
@@ -54,9 +60,11 @@ def said(store: Path) -> tuple[int, dict[int, int]]:
     return max(epochs, default=0), {int(number): int(value) for number, value in pushes}
 
 
-def check(directory: Path) -> None:
+def check(directory: Path, other: Path | None = None) -> None:
+    """Check what is found by opening a store again, or its shared store from another directory."""
     last, acknowledged = said(directory)
-    with Store.open(directory) as store:
+    shared = None if other is None else f"{directory}.shared"
+    with Store.open(other or directory, shared=shared) as store:
         version = store.log.version
         assert store.problems == []
         assert version.epoch in (last, last + 1)
@@ -72,12 +80,13 @@ def check(directory: Path) -> None:
         assert store.log.is_committed("inbox", 0) == (version.epoch >= 3)
         assert store.log.is_committed("inbox", 1) == (version.epoch >= 4)
 
-        files = {
-            store.relative_path(file)
-            for kind in ("segments", "matches", "rejects", "relations")
-            for file in (directory / kind).iterdir()
-        }
-        assert files == version.paths().keys()
+        if other is None:
+            files = {
+                store.relative_path(file)
+                for kind in ("segments", "matches", "rejects", "relations")
+                for file in (directory / kind).iterdir()
+            }
+            assert files == version.paths().keys()
 
         absorbed = ABSORBED[version.epoch]
         pending = {row.number: row for row in store.inbox.list_pending()}
@@ -90,7 +99,7 @@ def check(directory: Path) -> None:
         for number, value in acknowledged.items():
             again = store.inbox.receipt(1, f"k{value}", "f")
             assert (again.number, again.duplicate) == (number, True)
-        assert not list((directory / "inbox").glob(".*"))
+        assert not list((store.directory / "inbox").glob(".*"))
         assert store.log.next_id() > max(version.ids.values(), default=0)
 
 
@@ -103,15 +112,29 @@ def test_an_uninterrupted_life_is_as_written_down(lives):
 ELSEWHERE = ("migration", "sink.", "backup.")
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in fail_points.FAIL_POINTS if not any(part in n for part in ELSEWHERE)]
-)
+PASSED = [n for n in fail_points.FAIL_POINTS if not any(part in n for part in ELSEWHERE)]
+
+
+def killed_at(lives: Path, name: str) -> list[Path]:
+    return [d for digits in ("?", "??") for d in sorted(lives.glob(f"{name}:{digits}"))]
+
+
+@pytest.mark.parametrize("name", PASSED)
 def test_killed_at(lives, name):
-    killed = sorted(lives.glob(f"{name}:?")) + sorted(lives.glob(f"{name}:??"))
-    killed = [directory for directory in killed if directory.is_dir()]
+    killed = killed_at(lives, name)
     assert killed, "the life does not come by here"
     for directory in killed:
         check(directory)
+
+
+@pytest.mark.parametrize("name", [n for n in PASSED if n != "journal.before_sync"])
+def test_killed_at_and_taken_over_by_another_driver(shared_lives, tmp_path, name):
+    killed = killed_at(shared_lives, name)
+    assert killed, "the life does not come by here"
+    for directory in killed:
+        check(directory, tmp_path / directory.name)
+        check(directory, tmp_path / directory.name)
+        check(directory, directory)  # and the first one is back
 
 
 def test_reopening_a_recovered_store_changes_nothing(lives):

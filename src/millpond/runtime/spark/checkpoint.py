@@ -24,6 +24,8 @@ from typing import Any
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file, translate_write_errors
+from millpond.state.file_share import fetch, publish
+from millpond.state.shared.shared_checkpoint import SharedCheckpoint
 
 _NOTE = "millpond.json"
 _COMPACT = ".compact"
@@ -36,7 +38,7 @@ def note_once(folder: Path, name: str, find: Callable[[], Any]) -> Any:
     is repeated after a crash.
     """
     file = folder / name
-    if file.exists():
+    if file.exists() or fetch(file):
         return json.loads(file.read_text())
     found = find()
     with translate_write_errors(folder):
@@ -46,6 +48,7 @@ def note_once(folder: Path, name: str, find: Callable[[], Any]) -> Any:
         sync_file(written)
         os.replace(written, file)
         sync_directory(folder)
+    publish(file)
     return found
 
 
@@ -61,6 +64,7 @@ class Checkpoint:
         self.folder = folder
         self._stream = stream
         self._digests: dict[str, str] = {}
+        self._shared = SharedCheckpoint.of(folder, _NOTE)
 
     def note_batch(self, number: int) -> None:
         """Write down the digests of the files that a batch rests on.
@@ -84,6 +88,8 @@ class Checkpoint:
             sync_file(written)
             os.replace(written, self.folder / _NOTE)
             sync_directory(self.folder)
+        if self._shared is not None:
+            self._shared.publish(number, self._digests)
 
     def check(self, last: int) -> None:
         """Check the checkpoint before a streaming query goes on from it.
@@ -96,6 +102,8 @@ class Checkpoint:
                 batch was read with.
         """
         self._digests = {}
+        if self._shared is not None:
+            self._shared.restore(last)
         note = self.folder / _NOTE
         if not note.exists():
             # Without a batch nothing can be lost; earlier versions of Millpond wrote no notes.

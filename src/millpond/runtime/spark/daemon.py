@@ -21,7 +21,8 @@ from pyspark.daemon import manager
 
 import millpond.runtime.advance_task
 import millpond.runtime.join_tasks
-import millpond.runtime.spark.batches  # noqa: F401
+import millpond.runtime.spark.batches
+import millpond.state.shared.shared_store  # noqa: F401
 from millpond.runtime.spark.worker_memory import worker_memory
 
 

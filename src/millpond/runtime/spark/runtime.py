@@ -50,6 +50,7 @@ from millpond.runtime.spark.session import (
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta
+from millpond.state.shared.shared_store import tell_workers
 
 log = logging.getLogger("millpond.spark")
 
@@ -137,7 +138,11 @@ class SparkRuntime:
         quiet_teardown()
         await_end_of_last(self._store)
         session = start_session(
-            self._make_scratch(), self._master, self._store / "spark.log", self._conf
+            self._make_scratch(),
+            self._master,
+            self._store / "spark.log",
+            self._conf,
+            workers=tell_workers(self._store),
         )
         note_process(self._store, session)
         return session

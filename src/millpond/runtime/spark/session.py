@@ -74,7 +74,11 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def start_session(
-    directory: Path, master: str | None, log: Path, conf: Mapping[str, str] | None = None
+    directory: Path,
+    master: str | None,
+    log: Path,
+    conf: Mapping[str, str] | None = None,
+    workers: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start a Spark session of Millpond's own.
 
@@ -83,6 +87,7 @@ def start_session(
         master: A Spark master URL; None for all cores of this machine.
         log: Where the JVM writes what it would write to the terminal.
         conf: More settings, by `check_conf`; they replace those of Millpond's that are not fixed.
+        workers: More variables of the workers' environment.
     """
     java = check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -126,6 +131,7 @@ def start_session(
         "spark.python.daemon.module": "millpond.runtime.spark.daemon",
         f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
         **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
+        **{f"spark.executorEnv.{name}": value for name, value in (workers or {}).items()},
         # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
         "spark.python.unix.domain.socket.enabled": "true",
         # With it workers of streaming queries and of other tasks could not be the same ones.

@@ -26,7 +26,6 @@ from millpond.state.database_tables import fold_row
 from millpond.state.fail_points import reach
 from millpond.state.journal.fold import (
     DIRECTORY,
-    JournalState,
     cut_torn_end,
     fold_journal,
     read_fold,
@@ -35,9 +34,11 @@ from millpond.state.journal.fold import (
 from millpond.state.journal.journal import Journal
 from millpond.state.journal.journal_file import list_files
 from millpond.state.journal.last_record import NAME as LAST
-from millpond.state.journal.last_record import LastRecord, read_last_record
+from millpond.state.journal.last_record import read_last_record
 from millpond.state.journal.record import Statement
 from millpond.state.journal.snapshot import TEMPORARY, list_snapshots, take_snapshot
+from millpond.state.shared.shared_journal import SharedJournal
+from millpond.state.shared.shared_store import SharedStore
 
 #: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
 _SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
@@ -73,8 +74,12 @@ class Transaction:
 class Database:
     """`pond.db`, open for writing by this process alone (the store's lock sees to that)."""
 
-    def __init__(self, path: Path) -> None:
-        """Make the database from the journal beside it, and open it.
+    def __init__(self, path: Path, shared: SharedStore | None = None) -> None:
+        """Make the database from the journal beside it, or from a shared log, and open it.
+
+        Args:
+            path: The database's file.
+            shared: The shared store that this process is to lead; None for one of its own.
 
         Raises:
             MillpondError: STORE-602, the journal is damaged, or the journal or the database is
@@ -86,9 +91,14 @@ class Database:
         #: Damage that was found and loses nothing.
         self.problems: list[MillpondError] = []
         self._directory = path.parent / DIRECTORY
+        self._journal: Journal | SharedJournal
         try:
             with translate_write_errors(path):
-                state = self._open_journal()
+                if shared is None:
+                    self._journal, self._since_snapshot = self._open_journal()
+                else:
+                    make_directory(self._directory)
+                    self._journal, self._since_snapshot = shared.lead(path)
                 create_owner_only(path)  # SQLite's other files take its permissions
                 self._connection = sqlite3.connect(
                     path, isolation_level=None, check_same_thread=False
@@ -98,17 +108,14 @@ class Database:
                 self._connection.execute("PRAGMA cache_size = -16000")
         except sqlite3.Error as error:
             raise _explain_error(error, path) from error
-        assert state.incarnation is not None
-        self._journal = Journal(self._directory, state.incarnation, state.number)
-        self._last = LastRecord(path.parent, state.incarnation)
-        self._last.note(state.number)
+        self._journal.note_committed()
         self._broken = False
         self._changed: MillpondError | None = None
         snapshots = list_snapshots(self._directory)
         self._snapshot_bytes = snapshots[-1].path.stat().st_size if snapshots else 0
-        self._since_snapshot = sum(file.length for file in state.files)
 
-    def _open_journal(self) -> JournalState:
+    def _open_journal(self) -> tuple[Journal, int]:
+        """Make the database from the journal; return the journal and the bytes that were folded."""
         store = self.path.parent
         make_directory(self._directory)
         (self._directory / TEMPORARY).unlink(missing_ok=True)
@@ -146,7 +153,9 @@ class Database:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
         os.replace(made, self.path)
         sync_directory(store)
-        return state
+        assert state.incarnation is not None
+        journal = Journal(self._directory, state.incarnation, state.number)
+        return journal, sum(file.length for file in state.files)
 
     @property
     def incarnation(self) -> str:
@@ -176,7 +185,7 @@ class Database:
                     )
                     self._journal.append(transaction.statements)
                     self._connection.execute("COMMIT")
-                    self._last.note(self._journal.number)
+                    self._journal.note_committed()
                 except BaseException:
                     self._undo(mark)
                     raise
@@ -256,6 +265,7 @@ class Database:
         reach("journal.before_snapshot")
         before = self._journal.appended
         taken = take_snapshot(self.path, self._directory)
+        self._journal.keep_snapshot(taken)
         reach("journal.after_snapshot")
         self._snapshot_bytes, self._since_snapshot = taken.path.stat().st_size, -before
         kept = list_snapshots(self._directory)
@@ -271,7 +281,6 @@ class Database:
         with self.lock:
             self._connection.close()
             self._journal.close()
-            self._last.close()
 
 
 def is_new(store: Path) -> bool:

@@ -37,7 +37,14 @@ from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database.database import Database
 from millpond.state.fail_points import reach
-from millpond.state.inbox.push_file import PushedRows, hidden_path, visible_path, write_hidden
+from millpond.state.file_share import publish, withdraw
+from millpond.state.inbox.push_file import (
+    PushedRows,
+    hidden_path,
+    shared_name,
+    visible_path,
+    write_hidden,
+)
 from millpond.state.inbox.recover_inbox import recover_inbox
 from millpond.state.inbox.writer_batch import IS_LAST_BATCH, WriterBatch, last_batch
 
@@ -288,18 +295,17 @@ class Inbox:
         The caller knows that no streaming query will read these files again. This also forgets
         idempotency keys that are old enough.
         """
-        numbers = [
-            number
-            for (number,) in self._database.read(
-                "SELECT number FROM inbox WHERE done = 1 AND collected = 0 AND number <= ?"
-                " ORDER BY number",
-                (upto,),
-            )
-        ]
+        done: list[tuple[int, str]] = self._database.read(
+            "SELECT number, checksum FROM inbox WHERE done = 1 AND collected = 0 AND number <= ?"
+            " ORDER BY number",
+            (upto,),
+        )
+        numbers = [number for number, _ in done]
         reach("inbox.before_collect")
-        for number in numbers:
+        for number, checksum in done:
             with arrow_file.translate_write_errors(self.path(number)):
                 self.path(number).unlink(missing_ok=True)
+            withdraw(self.path(number), shared_name(number, checksum))
         reach("inbox.after_collect")
         if not numbers:
             return []
@@ -337,6 +343,7 @@ class Inbox:
         reach("inbox.before_file")
         pushed = PushedRows(push.number, push.stream_id, push.arrived_at, table)
         file = write_hidden(self._directory, pushed)
+        publish(file.path, shared_name(push.number, file.checksum))
         reach("inbox.after_file")
         return file
 

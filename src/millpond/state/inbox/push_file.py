@@ -42,6 +42,11 @@ def visible_path(directory: Path, number: int) -> Path:
     return directory / f"{number:012d}.arrow"
 
 
+def shared_name(number: int, checksum: str) -> str:
+    """Return what a push's file is called in shared storage: two drivers may use one number."""
+    return f"{number:012d}-{checksum}.arrow"
+
+
 def torn_path(directory: Path, number: int) -> Path:
     """Return the path to which a push's file is moved if it is found torn."""
     return directory / f".{number:012d}.torn"

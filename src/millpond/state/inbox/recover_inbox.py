@@ -10,12 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import xxhash
-
 from millpond.errors import MillpondError
 from millpond.state.arrow_file import corrupt_file_error
 from millpond.state.database.database import Database
-from millpond.state.inbox.push_file import hidden_path, numbers_in, torn_path, visible_path
+from millpond.state.file_share import fetch
+from millpond.state.inbox.push_file import (
+    hidden_path,
+    numbers_in,
+    shared_name,
+    torn_path,
+    visible_path,
+)
+from millpond.state.journal.snapshot import checksum_of
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,15 @@ def _check_file(
 ) -> None:
     """Note a push as lost if its file is missing, or has other bytes than were written."""
     file = visible_path(directory, number)
+    name = shared_name(number, checksum)
+    if is_visible and checksum_of(file) != checksum and fetch(file, name):
+        return  # another driver's push had that number, or the file was torn
+    if not is_visible and fetch(file, name):
+        return
     if not is_visible:
         found.lost.add(number)
         found.problems.append(corrupt_file_error(file, "There is no such file."))
-    elif xxhash.xxh3_64(file.read_bytes()).hexdigest() != checksum:
+    elif checksum_of(file) != checksum:
         # Renamed, because the streaming query can read neither it nor the files beside it.
         found.lost.add(number)
         file.rename(torn_path(directory, number))

@@ -20,7 +20,9 @@ from millpond.model.owner_only import open_owner_only
 from millpond.state.arrow_file import sync_directory, translate_write_errors
 from millpond.state.fail_points import reach
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, encode_head, file_name, list_files
+from millpond.state.journal.last_record import LastRecord
 from millpond.state.journal.record import Statement, encode_record
+from millpond.state.journal.snapshot import Snapshot
 
 #: A file of this length is full, and the next record begins another file.
 _FILE_BYTES = 32 << 20
@@ -44,6 +46,7 @@ class Journal:
         self._directory = directory
         #: Bytes appended since the process opened the journal.
         self.appended = 0
+        self._last = LastRecord(directory.parent, incarnation)
         files = list_files(directory)
         if files and number >= files[-1][0] - 1:
             with translate_write_errors(files[-1][1]):
@@ -108,6 +111,13 @@ class Journal:
             self._path = self._directory / file_name(self.number + 1)
         return self.number, self._end
 
+    def note_committed(self) -> None:
+        """Write into LAST that the last record is committed."""
+        self._last.note(self.number)
+
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """Do nothing: a snapshot that was taken is in the journal's directory."""
+
     def take_back(self, mark: tuple[int, int]) -> None:
         """Remove every byte written since a mark, of whole records or not.
 
@@ -130,6 +140,7 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+        self._last.close()
 
 
 def begin_file(directory: Path, incarnation: str, first: int) -> tuple[int, int]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.runtime.spark.checkpoint import Checkpoint, cut_back
+from millpond.runtime.spark.checkpoint import Checkpoint, cut_back, note_once
+from millpond.state.file_share import share_directory, unshare_directory
+from millpond.state.shared.place_share import PlaceShare
+from millpond.state.shared.posix_place import PosixPlace
 
 NEEDED = ["metadata", "offsets/11", "sources/0/9.compact", "sources/0/10", "sources/0/11"]
 
@@ -120,3 +123,75 @@ def test_a_checkpoint_without_batches_begins_anew(folder):
     assert cut_back(folder, -1)
     assert sorted(file.name for file in folder.iterdir()) == ["begins.json", "metadata"]
     Checkpoint(folder, "s").check(-1)
+
+
+class TwoMachines:
+    """One shared store and the folders of two drivers that lead it in turn."""
+
+    def __init__(self, base: Path) -> None:
+        self.place, self.base, self.term = PosixPlace(base / "shared"), base, 0
+
+    def lead(self, name: str) -> Path:
+        """Have that machine lead; return its folder of the checkpoint."""
+        self.term += 1
+        directory = self.base / name
+        share_directory(directory, PlaceShare(directory, self.place, lambda: self.term))
+        return directory / "checkpoints" / "stream-3"
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[TwoMachines]:
+    yield TwoMachines(tmp_path)
+    for name in "ab":
+        unshare_directory(tmp_path / name)
+
+
+def test_another_driver_goes_on_from_the_batch_that_was_committed(machines: TwoMachines) -> None:
+    first = Checkpoint(machines.lead("a"), "s")
+    first.check(-1)
+    for batch in range(8):
+        write(first.folder, batch)
+        first.note_batch(batch)
+    # Batch 7 was noted, and its driver died before it was part of an epoch.
+    second = Checkpoint(machines.lead("b"), "s")
+    second.check(6)
+    assert sorted(p.name for p in (second.folder / "offsets").iterdir()) == ["6"]
+    assert sorted(p.name for p in (second.folder / "sources/0").iterdir()) == list("0123456")
+    (second.folder / "offsets/7").write_text('v1\n{}\n{"logOffset":99}')
+    second.note_batch(7)
+    # The first machine is back, with files of its own that came to nothing.
+    third = Checkpoint(machines.lead("a"), "s")
+    third.check(7)
+    assert (third.folder / "offsets/7").read_text().endswith("99}")
+
+
+def test_another_driver_begins_anew_where_no_batch_was_committed(machines: TwoMachines) -> None:
+    first = Checkpoint(machines.lead("a"), "s")
+    write(first.folder, 0)
+    first.note_batch(0)
+    again = Checkpoint(machines.lead("a"), "s")
+    again.check(-1)
+    assert not (again.folder / "offsets").exists()
+
+
+def test_a_batch_whose_note_is_gone_is_damage(machines: TwoMachines) -> None:
+    machines.lead("a")
+    assert check(machines.lead("b"), 3) == "In checkpoints/stream-3: offsets/3 is missing. " + (
+        "The stream has stopped, because rows could be left out or come twice."
+    )
+
+
+def test_the_shared_copy_keeps_the_last_batches(machines: TwoMachines) -> None:
+    checkpoint = Checkpoint(machines.lead("a"), "s")
+    for batch in range(30):
+        write(checkpoint.folder, batch)
+        checkpoint.note_batch(batch)
+    keys = machines.place.list_keys("files/checkpoints/stream-3/")
+    notes = [key for key in keys if "/note-" in key]
+    assert len(notes) == 4
+    assert len([key for key in keys if "/offsets/" in key]) == 4
+
+
+def test_a_place_that_was_noted_once_is_known_to_the_next_driver(machines: TwoMachines) -> None:
+    assert note_once(machines.lead("a"), "start.json", lambda: {"0": 7}) == {"0": 7}
+    assert note_once(machines.lead("b"), "start.json", lambda: {"0": 9}) == {"0": 7}

@@ -1,0 +1,158 @@
+"""Who leads a shared store, as far as anybody can tell: a hint that is written every second.
+
+Nothing rests on it but when a waiting driver tries to lead, and where clients are sent. That only
+one driver leads is the log's doing (`shared_log.py`): a leader that was taken for dead, and is not,
+finds its next record's number taken.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from millpond.errors import MillpondError
+from millpond.state.shared.place import PlaceError, SharedPlace
+from millpond.state.shared.shared_fold import SharedFold
+from millpond.state.shared.shared_log import SharedLog, other_leads, steady_seconds
+
+_KEY = "leader.json"
+#: A leader says every so many seconds that it is there.
+BEAT_SECONDS = 1.0
+#: A leader that says nothing for so many seconds is taken for dead.
+PATIENCE_SECONDS = 5.0
+#: A waiting driver looks every so many seconds.
+_LOOK_SECONDS = 0.25
+
+log = logging.getLogger("millpond.store")
+
+
+@dataclass(frozen=True)
+class Leader:
+    """What a leader says of itself.
+
+    Attributes:
+        driver: Its name in the log.
+        term: The term in which it leads.
+        url: Where clients reach it; "" if it serves none.
+        beat: How often it has said this.
+        has_left: Whether it leads no more, of its own will.
+    """
+
+    driver: str
+    term: int
+    url: str
+    beat: int
+    has_left: bool = False
+
+
+def read_leader(place: SharedPlace) -> Leader | None:
+    """Read who leads; None if nobody ever did, or what is there cannot be read.
+
+    Raises:
+        PlaceError: the storage gave no answer.
+    """
+    data = place.read(_KEY)
+    if data is None:
+        return None
+    try:
+        return Leader(**json.loads(data))
+    except (ValueError, TypeError):
+        return None
+
+
+class LeadersWord:
+    """Says every second that this driver leads, and notices if another does."""
+
+    def __init__(self, place: SharedPlace, shared_log: SharedLog, url: str) -> None:
+        self._place, self._log, self._url = place, shared_log, url
+        self._beat = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Say that this driver leads no more; closing again does nothing."""
+        if not self._stop.is_set():
+            self._stop.set()
+            self._thread.join()
+            self._say(has_left=True)
+
+    def _run(self) -> None:
+        self._say()
+        while not self._stop.wait(BEAT_SECONDS):
+            self._say()
+
+    def _say(self, has_left: bool = False) -> None:
+        try:
+            found = read_leader(self._place)
+            if found is not None and found.term > self._log.term:
+                if self._log.ended is None:
+                    self._log.ended = other_leads(self._place)
+                return
+            self._beat += 1
+            own = Leader(self._log.driver, self._log.term, self._url, self._beat, has_left)
+            self._place.write(_KEY, json.dumps(asdict(own)).encode())
+        except PlaceError as error:
+            log.warning("the shared store gives no answer: %s", error)
+
+
+def wait_to_lead(
+    place: SharedPlace,
+    fold: SharedFold,
+    tell: Callable[[Leader], None],
+    stop: threading.Event,
+    clock: Callable[[], float] = steady_seconds,
+) -> bool:
+    """Keep a database up to date until nobody seems to lead.
+
+    Args:
+        place: The shared place.
+        fold: The database.
+        tell: Called with the leader whenever it is another one.
+        stop: Ends the wait when it is set.
+        clock: Seconds.
+
+    Returns:
+        Whether to lead now; False if the wait was ended.
+
+    Raises:
+        MillpondError: STORE-602, the log is damaged.
+    """
+    seen: tuple[Leader | None, int] | None = None
+    told = ""
+    since = clock()
+    while not stop.is_set():
+        try:
+            fold.catch_up()
+            leader = read_leader(place)
+        except PlaceError as error:
+            log.warning("the shared store gives no answer: %s", error)
+            since = clock()  # nothing is known of the leader
+            stop.wait(_LOOK_SECONDS)
+            continue
+        if leader is None or leader.has_left:
+            return True
+        if leader.driver != told:
+            told = leader.driver
+            tell(leader)
+        if seen != (leader, fold.number):
+            seen, since = (leader, fold.number), clock()
+        elif clock() - since > PATIENCE_SECONDS:
+            log.warning("the driver that leads is silent; taking over")
+            return True
+        stop.wait(_LOOK_SECONDS)
+    return False
+
+
+def waiting_error(leader: Leader | None) -> MillpondError:
+    """Return the error STORE-607: this driver waits while another leads."""
+    at = f" at {leader.url}" if leader is not None and leader.url else ""
+    return MillpondError(
+        "STORE-607",
+        f"another driver leads{at}",
+        detail="This one keeps up with it, and takes over when it is gone.",
+        hint="Send requests to the driver that leads.",
+    )

@@ -1,0 +1,59 @@
+"""Shares a driver's directory through a shared place: `files/`, under the same relative paths."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from millpond.model.owner_only import make_directory
+from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
+
+log = logging.getLogger("millpond.store")
+
+
+class PlaceShare:
+    """Gives and fetches the files of one directory; see `FileShare`."""
+
+    def __init__(self, directory: Path, place: SharedPlace, term: Callable[[], int]) -> None:
+        """Share a directory.
+
+        Args:
+            directory: The driver's directory.
+            place: The shared place.
+            term: The term in which this process leads; 0 if it does not.
+        """
+        self._directory, self._place, self._term = directory, place, term
+
+    @property
+    def term(self) -> int:
+        """How many drivers have led the store, with the one of this process; 0 in a worker."""
+        return self._term()
+
+    def list_names(self, folder: Path, start: str) -> list[str]:
+        """List the names in a folder that begin so, ascending."""
+        prefix = self._key(folder / start, None)
+        with translate_place_errors(self._place):
+            return [key.rpartition("/")[2] for key in self._place.list_keys(prefix)]
+
+    def publish(self, file: Path, name: str | None = None) -> None:
+        """Give everybody a file of the directory; on return it is durable for all."""
+        with translate_place_errors(self._place):
+            self._place.upload(file, self._key(file, name))
+
+    def fetch(self, file: Path, name: str | None = None) -> bool:
+        """Fetch a file of the directory; return False if nobody has given it."""
+        make_directory(file.parent)
+        with translate_place_errors(self._place):
+            return self._place.download(self._key(file, name), file)
+
+    def withdraw(self, file: Path, name: str | None = None) -> None:
+        """Take a file back that nothing refers to; a failure leaves it there."""
+        try:
+            self._place.remove(self._key(file, name))
+        except PlaceError as error:
+            log.warning("a file that nobody needs stays in the shared store: %s", error)
+
+    def _key(self, file: Path, name: str | None) -> str:
+        own = file if name is None else file.with_name(name)
+        return f"files/{own.relative_to(self._directory).as_posix()}"

@@ -1,0 +1,199 @@
+"""The database of a shared store: a snapshot, the records after it, and those that still come.
+
+The driver that leads makes its database so when it opens the store; one that waits keeps it up to
+date meanwhile. So taking over costs the last few records.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from millpond.errors import MillpondError
+from millpond.model.owner_only import create_owner_only, make_directory
+from millpond.state.database_tables import add_tables, create_tables, fold_row
+from millpond.state.journal.fold import apply_record
+from millpond.state.journal.snapshot import checksum_of
+from millpond.state.shared.place import SharedPlace
+from millpond.state.shared.shared_log import (
+    LogBehind,
+    LogReader,
+    SharedLog,
+    SharedSnapshot,
+    list_shared_snapshots,
+    steady_seconds,
+)
+
+_POND = "pond.json"
+#: How many records one transaction of SQLite applies.
+_TOGETHER = 1_000
+
+
+def found_or_find(place: SharedPlace, format: str) -> str:
+    """Found a shared store, or find it; return its incarnation.
+
+    Args:
+        place: The place, empty or with a store.
+        format: The line that names the store's format.
+
+    Raises:
+        MillpondError: STORE-604, what is there is of another format, or no store.
+        PlaceError: the storage gave no answer.
+    """
+    own = {"format": format.strip(), "incarnation": secrets.token_hex(3)}
+    place.create(_POND, json.dumps(own).encode())
+    try:
+        found = json.loads(place.read(_POND) or b"")
+        if found["format"] == own["format"]:
+            return str(found["incarnation"])
+        says = f"It says {found['format']!r}; this Millpond reads {own['format']!r}."
+    except (ValueError, KeyError, TypeError):
+        says = f"Its {_POND} cannot be read."
+    raise MillpondError(
+        "STORE-604",
+        f'"{place.url}" has no shared store of this version',
+        detail=says,
+        hint="Name another place, or use the Millpond that wrote it.",
+    )
+
+
+class SharedFold:
+    """A database file that has all records up to one; for one thread at a time."""
+
+    def __init__(
+        self,
+        place: SharedPlace,
+        incarnation: str,
+        file: Path,
+        clock: Callable[[], float] = steady_seconds,
+    ) -> None:
+        """Begin from the newest snapshot.
+
+        Args:
+            place: Where the log is.
+            incarnation: The store's.
+            file: The database's path, in the driver's own directory; replaced.
+            clock: Seconds that pass while the process is stopped, too.
+
+        Raises:
+            PlaceError: the storage gave no answer.
+        """
+        self._place, self._incarnation, self._file = place, incarnation, file
+        self._clock = clock
+        self._database: sqlite3.Connection | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.close()
+        while True:
+            began = self._clock()
+            found = list_shared_snapshots(self._place)
+            number = 0
+            self._file.unlink(missing_ok=True)
+            create_owner_only(self._file)
+            for snapshot in reversed(found):
+                # One that is not there any more has a younger one; one that is damaged, an older.
+                if self._take(snapshot):
+                    number = snapshot.number
+                    break
+            if number or not found:
+                break
+        self._database = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA synchronous = OFF")
+        if not number:
+            create_tables(self._database, self._incarnation)
+        add_tables(self._database)
+        #: The snapshot's last record, and the bytes of the records applied after it.
+        self.snapshot_number, self.bytes = number, 0
+        self._reader = LogReader(self._place, self._incarnation, number, began, self._clock)
+
+    def _take(self, snapshot: SharedSnapshot) -> bool:
+        kept = self._file.parent / "journal" / Path(snapshot.key).name
+        make_directory(kept.parent)
+        if not kept.exists() and not self._place.download(snapshot.key, kept):
+            return False
+        if checksum_of(kept) != snapshot.checksum:
+            kept.unlink()
+            return False
+        shutil.copyfile(kept, self._file)
+        return True
+
+    @property
+    def number(self) -> int:
+        """The last record that is in the database."""
+        return self._reader.number
+
+    @property
+    def leader(self) -> tuple[int, str]:
+        """The term and the name of the driver that wrote it."""
+        return self._reader.term, self._reader.driver
+
+    def catch_up(self) -> int:
+        """Apply the records that have come; return how many.
+
+        Raises:
+            MillpondError: STORE-602, the log is damaged.
+            PlaceError: the storage gave no answer; what was applied stays.
+        """
+        applied = 0
+        try:
+            while self._apply_some():
+                applied += 1
+        except LogBehind:
+            self._begin()
+            return self.catch_up() + 1
+        return applied
+
+    def _apply_some(self) -> bool:
+        """Apply up to a thousand records in one transaction; return whether there were any."""
+        database = self._database
+        assert database is not None
+        before = self.number
+        database.execute("BEGIN")
+        try:
+            for _ in range(_TOGETHER):
+                record = self._reader.read_next()
+                if record is None:
+                    break
+                apply_record(database, record.body)
+                self.bytes += len(record.body)
+        finally:
+            # What was read is in, also when the next one cannot be read.
+            database.execute("DELETE FROM fold")
+            row = fold_row(self._incarnation, self.number)
+            database.execute("INSERT INTO fold VALUES (?, ?, ?)", row)
+            database.execute("COMMIT")
+        return self.number > before
+
+    def take_over(self, driver: str) -> SharedLog:
+        """Lead: claim the log's next number, with every record before it in the database.
+
+        Args:
+            driver: Sixteen hexadecimal digits that no process had before.
+
+        Raises:
+            MillpondError: STORE-602, the log is damaged.
+            PlaceError: the storage gave no answer; a claim of this driver may be in the log.
+        """
+        while True:
+            self.catch_up()
+            log = SharedLog(self._reader, driver, self._clock)
+            if log.claim():
+                self._set_number(log.number)
+                return log
+
+    def _set_number(self, number: int) -> None:
+        assert self._database is not None
+        row = fold_row(self._incarnation, number)
+        self._database.execute("UPDATE fold SET incarnation = ?, number = ?, proof = ?", row)
+
+    def close(self) -> None:
+        """Close the database, whose file stays; closing again does nothing."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None

@@ -1,0 +1,194 @@
+"""A shared store, as one driver sees it: its place, its files, and the way to lead it.
+
+    pond.json                  the store's format and incarnation
+    log/<number>               records                 snapshots/<number>-<checksum>.db
+    files/<kind>/<name>        what a store's directories hold, under the same relative paths
+    inbox/<number>-<checksum>  pushed rows
+    leader.json                who leads, and how to reach it: a hint
+
+The driver's own directory is a cache of the files, with a database that is made anew at each
+opening. Its file SHARED says of which store, so that it is never taken for a store of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory, write_owner_only
+from millpond.state.arrow_file import sync_directory
+from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE, open_by
+from millpond.state.shared.leader import LeadersWord
+from millpond.state.shared.object_place import open_object_place
+from millpond.state.shared.place import SharedPlace, translate_place_errors
+from millpond.state.shared.place_share import PlaceShare
+from millpond.state.shared.posix_place import PosixPlace
+from millpond.state.shared.shared_fold import SharedFold, found_or_find
+from millpond.state.shared.shared_journal import SharedJournal
+from millpond.state.shared.shared_log import SharedLog
+
+#: The file of a directory that is a cache of a shared store.
+SHARED = "SHARED"
+
+
+def open_place(url: str) -> SharedPlace:
+    """Open a shared place by its URL: a directory, `file:///…`, or an object store's.
+
+    Raises:
+        MillpondError: STORE-604, the URL names no place.
+    """
+    if url.startswith("file://"):
+        return PosixPlace(Path(url.removeprefix("file://")))
+    return open_object_place(url) if "://" in url else PosixPlace(Path(url))
+
+
+@dataclass
+class SharedStore:
+    """A shared store that this process leads, waits for, or is about to lead.
+
+    Attributes:
+        place: The shared storage.
+        directory: The process's own directory.
+        incarnation: The store's incarnation.
+        driver: The name of this process in the log.
+    """
+
+    place: SharedPlace
+    directory: Path
+    incarnation: str
+    driver: str = field(default_factory=lambda: secrets.token_hex(8))
+    _fold: SharedFold | None = None
+    _log: SharedLog | None = None
+    _heartbeat: LeadersWord | None = None
+
+    @staticmethod
+    def open(url: str, directory: Path, format: str) -> SharedStore:
+        """Find the shared store of a place, or found it; nothing is led yet.
+
+        Args:
+            url: The place.
+            directory: The process's own directory: new, or of this store.
+            format: The line that names the store's format.
+
+        Raises:
+            MillpondError: STORE-604, the place or the directory is something else; STORE-603, the
+                storage gives no answer.
+        """
+        place = open_place(url)
+        with translate_place_errors(place):
+            incarnation = found_or_find(place, format)
+        mark(directory, place.url, incarnation)
+        return SharedStore(place, directory, incarnation)
+
+    @property
+    def _fold_file(self) -> Path:
+        return self.directory / f".fold-{self.driver}.db"
+
+    def follow(self) -> SharedFold:
+        """Return the database that is kept up while another driver leads."""
+        if self._fold is None:
+            with translate_place_errors(self.place):
+                self._fold = SharedFold(self.place, self.incarnation, self._fold_file)
+        return self._fold
+
+    def lead(self, database: Path) -> tuple[SharedJournal, int]:
+        """Take over, and make the database of all that is in the log.
+
+        Returns:
+            The journal, and the bytes of the records that no snapshot has.
+
+        Raises:
+            MillpondError: STORE-602, the log is damaged; STORE-603, the storage gives no answer.
+        """
+        with translate_place_errors(self.place):
+            fold = self.follow()
+            log = fold.take_over(self.driver)
+        self._log = log
+        fold.close()
+        self._fold = None
+        for suffix in ("-wal", "-shm", "-journal"):
+            database.with_name(database.name + suffix).unlink(missing_ok=True)
+        os.replace(self._fold_file, database)
+        for left in self.directory.glob(".fold-*.db"):
+            left.unlink()  # of processes that ended while they waited
+        sync_directory(self.directory)
+        return SharedJournal(self.place, log), fold.bytes
+
+    @property
+    def term(self) -> int:
+        """The term in which this process leads; 0 if it does not."""
+        return 0 if self._log is None else self._log.term
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why this process leads no more; None while it does, as far as it knows."""
+        return None if self._log is None else self._log.ended
+
+    def announce(self, url: str) -> None:
+        """Say from now on, every second, that this process leads, and where clients reach it."""
+        assert self._log is not None
+        self._heartbeat = LeadersWord(self.place, self._log, url)
+
+    def close(self) -> None:
+        """Lead no more; closing again does nothing."""
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
+        if self._fold is not None:
+            self._fold.close()
+            self._fold = None
+            self._fold_file.unlink(missing_ok=True)
+
+
+def mark(directory: Path, url: str, incarnation: str) -> None:
+    """Write down that a directory is a cache of a shared store.
+
+    Raises:
+        MillpondError: STORE-604, the directory is of another store.
+    """
+    found = read_mark(directory)
+    own = {"url": url, "incarnation": incarnation}
+    if found is None and (directory / "FORMAT").exists():
+        raise MillpondError(
+            "STORE-604",
+            f'the directory "{directory}" has a store of its own',
+            detail="Its changes are in its own journal, and the shared store has others.",
+            hint="Name a new directory for the files of the shared store.",
+        )
+    if found is not None and found["incarnation"] != incarnation:
+        raise MillpondError(
+            "STORE-604",
+            f'the directory "{directory}" belongs to another shared store',
+            detail=f"It is a cache of {found['url']}.",
+            hint="Name a new directory for this one's files.",
+        )
+    make_directory(directory)
+    write_owner_only(directory / SHARED, json.dumps(own).encode())
+
+
+def read_mark(directory: Path) -> dict[str, str] | None:
+    """Read of which shared store a directory is a cache: its `url` and `incarnation`."""
+    try:
+        return dict(json.loads((directory / SHARED).read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def tell_workers(directory: Path) -> dict[str, str]:
+    """The variables that tell a worker how to share a directory; none for an ordinary store."""
+    found = read_mark(directory)
+    if found is None:
+        return {}
+    return {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: found["url"]}
+
+
+def open_share(directory: Path, url: str) -> PlaceShare:
+    """Open the share of a worker's directory, by what its environment says."""
+    return PlaceShare(directory, open_place(url), lambda: 0)
+
+
+open_by(open_share)

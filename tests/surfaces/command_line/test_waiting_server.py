@@ -1,0 +1,70 @@
+"""A server that waits: it answers, says who leads, and leads when the leader is gone."""
+
+import os
+import signal
+import threading
+
+import httpx
+import pytest
+
+from millpond.api import server
+from millpond.api.waiting import await_lead
+from millpond.state.store import Store
+
+
+@pytest.fixture
+def listener():
+    with server.bind("127.0.0.1", 0) as taken:
+        yield taken
+
+
+@pytest.fixture
+def leader(tmp_path):
+    with Store.open(tmp_path / "one", shared=str(tmp_path / "shared")) as store:
+        store.shared.announce("http://10.0.0.1:6455")
+        yield store
+
+
+def ask(url):
+    """Ask until the waiting server is up; connections that come before wait in the socket."""
+    return httpx.get(f"{url}/v1/queries", timeout=60), httpx.get(f"{url}/healthz", timeout=60)
+
+
+def test_it_names_the_leader_and_leads_when_that_has_left(leader, listener, tmp_path):
+    url, seen = server.url_of(listener), []
+
+    def try_it():
+        seen.extend(ask(url))
+        leader.close()
+
+    client = threading.Thread(target=try_it)
+    client.start()
+    shared = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, server.Transport())
+    client.join()
+    refused, health = seen
+    assert refused.status_code == 503
+    assert refused.json()["error"]["code"] == "STORE-607"
+    assert "http://10.0.0.1:6455" in refused.json()["error"]["message"]
+    assert refused.headers["X-Content-Type-Options"] == "nosniff"
+    assert (health.status_code, health.text) == (200, "waiting\n")
+    with Store.open(tmp_path / "two", shared=shared) as second:
+        assert second.shared.term == 2
+        assert listener.fileno() >= 0  # the real server takes it over
+
+
+def test_a_signal_ends_the_wait(leader, listener, tmp_path):
+    url = server.url_of(listener)
+
+    def end_it():
+        ask(url)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    client = threading.Thread(target=end_it)
+    client.start()
+    waited = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, server.Transport())
+    client.join()
+    assert waited is None
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert leader.failure is None
+    assert not list((tmp_path / "two").glob(".fold-*"))

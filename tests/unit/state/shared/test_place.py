@@ -1,0 +1,79 @@
+"""Shared places of both kinds: what `SharedPlace` promises."""
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from millpond.errors import MillpondError
+from millpond.state.shared.object_place import ObjectPlace, open_object_place
+from millpond.state.shared.place import PlaceError
+from millpond.state.shared.posix_place import PosixPlace
+
+
+@pytest.fixture(params=["posix", "object"])
+def place(request, tmp_path):
+    if request.param == "posix":
+        return PosixPlace(tmp_path / "pond")
+    store = pytest.importorskip("obstore.store")
+    return ObjectPlace("memory:///", store.MemoryStore())
+
+
+def test_what_was_created_is_there_and_is_not_created_again(place):
+    assert place.read("log/1") is None
+    assert place.create("log/1", b"one")
+    assert not place.create("log/1", b"two")
+    assert place.read("log/1") == b"one"
+    place.write("log/1", b"three")
+    assert place.read("log/1") == b"three"
+    place.remove("log/1")
+    place.remove("log/1")
+    assert place.read("log/1") is None
+
+
+def test_of_many_that_create_one_key_one_succeeds(place):
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda n: place.create("log/7", b"%d" % n), range(64)))
+    assert made.count(True) == 1
+    assert place.read("log/7") == b"%d" % made.index(True)
+
+
+def test_keys_are_listed_in_order_from_a_key_on(place):
+    for key in ("log/3", "log/1", "log/2", "files/segments/a.arrow", "logs/1"):
+        place.write(key, b"x")
+    assert place.list_keys("log/") == ["log/1", "log/2", "log/3"]
+    assert place.list_keys("log/", "log/1") == ["log/2", "log/3"]
+    assert place.list_keys("files/") == ["files/segments/a.arrow"]
+    assert place.list_keys("nothing/") == []
+
+
+def test_files_go_up_and_come_down_whole(place, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(bytes(range(256)) * 70_000)  # more than one part of an upload
+    place.upload(file, "files/a")
+    assert place.download("files/a", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == file.read_bytes()
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
+    assert not place.download("files/b", tmp_path / "none")
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["copy", "file"]
+
+
+def test_a_directory_that_went_away_gives_no_answer(tmp_path):
+    (tmp_path / "file").write_text("not a directory")
+    place = PosixPlace(tmp_path / "file" / "pond")
+    with pytest.raises(PlaceError, match="Not a directory"):
+        place.create("log/1", b"x")
+
+
+def test_a_store_that_cannot_be_reached_gives_no_answer(monkeypatch):
+    pytest.importorskip("obstore")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    place = open_object_place("s3://bucket/pond", {"max_retries": 0})
+    with pytest.raises(PlaceError, match="s3://bucket/pond"):
+        place.read("log/1")
+
+
+def test_a_url_that_names_nothing_is_refused():
+    pytest.importorskip("obstore")
+    with pytest.raises(MillpondError, match="STORE-604"):
+        open_object_place("ftp://somewhere")

@@ -1,0 +1,178 @@
+"""Stores that are caches of one shared store: who leads, who waits, and what each may still do."""
+
+import shutil
+import threading
+
+import pyarrow as pa
+import pytest
+
+from millpond.catalog.objects import StreamDef
+from millpond.errors import MillpondError
+from millpond.model.schema import Field, Schema
+from millpond.state.database import database
+from millpond.state.epoch.epoch_change import EpochChange
+from millpond.state.inbox.push_file import read_push
+from millpond.state.shared import leader as leading
+from millpond.state.shared import shared_log
+from millpond.state.shared.leader import read_leader, wait_to_lead
+from millpond.state.shared.shared_log import list_shared_snapshots
+from millpond.state.shared.shared_store import SharedStore
+from millpond.state.store import FORMAT, Store
+
+
+@pytest.fixture
+def url(tmp_path):
+    return str(tmp_path / "shared")
+
+
+@pytest.fixture
+def open_store(tmp_path, url):
+    opened = []
+
+    def open_it(name, shared=url):
+        opened.append(Store.open(tmp_path / name, clock=lambda: 1, shared=shared))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+def define(store, name="flights"):
+    stream = StreamDef(store.log.next_id(), name, Schema((Field("n", "BIGINT"),)))
+    store.log.commit(EpochChange(kind="create", add=[stream]))
+    return stream.id
+
+
+def push(store, stream, value):
+    return store.inbox.accept(stream, pa.table({"n": [value]}), value, value, 1).number
+
+
+def test_a_driver_that_was_taken_over_acknowledges_and_commits_nothing(open_store):
+    first = open_store("a")
+    stream = define(first)
+    push(first, stream, 1)
+    second = open_store("b")
+    for attempt in (lambda: push(first, stream, 2), lambda: define(first, "other")):
+        with pytest.raises(MillpondError, match="STORE-606"):
+            attempt()
+    assert first.failure.code == "STORE-606"
+    assert second.failure is None
+    assert push(second, stream, 3) == 2  # the same number as the one that was refused
+    third = open_store("c")
+    found = [read_push(third.inbox.path(n)).table["n"][0].as_py() for n in (1, 2)]
+    assert found == [1, 3]
+
+
+def test_a_directory_knows_its_shared_store(open_store, tmp_path):
+    first = open_store("a")
+    stream = define(first)
+    first.close()
+    again = open_store("a", None)
+    assert again.log.version.names() == ["flights"]
+    assert again.shared.term == 2
+    push(again, stream, 7)
+    again.close()
+    shutil.rmtree(tmp_path / "a")
+    assert [row.high for row in open_store("a").inbox.list_pending()] == [7]
+
+
+def test_a_directory_of_another_store_is_refused(open_store, tmp_path):
+    open_store("own", None).close()
+    with pytest.raises(MillpondError, match="has a store of its own"):
+        open_store("own")
+    open_store("a").close()
+    with pytest.raises(MillpondError, match="belongs to another shared store"):
+        open_store("a", str(tmp_path / "elsewhere"))
+
+
+def test_a_place_of_another_format_is_refused(open_store, url, tmp_path):
+    open_store("a").close()
+    pond = tmp_path / "shared" / "pond.json"
+    pond.write_text(pond.read_text().replace("store 3", "store 9"))
+    with pytest.raises(MillpondError, match="no shared store of this version"):
+        open_store("b")
+
+
+def test_snapshots_are_shared_and_old_ones_go(open_store, monkeypatch):
+    monkeypatch.setattr(database, "_SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr(database, "_SNAPSHOT_SHARE", 0)
+    first = open_store("a")
+    for n in range(4):
+        define(first, f"s{n}")
+        assert first.log.snapshot_if_due()
+    assert len(list_shared_snapshots(first.shared.place)) == 2
+    assert len(first.shared.place.list_keys("log/")) == 5  # for an hour
+    clock = first.shared._log._clock() + shared_log.TRIM_SECONDS + 1
+    monkeypatch.setattr(first.shared._log, "_clock", lambda: clock)
+    define(first, "late")
+    assert first.log.snapshot_if_due()
+    assert len(first.shared.place.list_keys("log/")) < 5
+    assert open_store("b").log.version.names() == ["late", "s0", "s1", "s2", "s3"]
+
+
+def test_a_damaged_snapshot_is_replaced_by_the_one_before(open_store, monkeypatch, tmp_path):
+    monkeypatch.setattr(database, "_SNAPSHOT_BYTES", 0)
+    monkeypatch.setattr(database, "_SNAPSHOT_SHARE", 0)
+    first = open_store("a")
+    for n in range(2):
+        define(first, f"s{n}")
+        first.log.snapshot_if_due()
+    newest = list_shared_snapshots(first.shared.place)[-1]
+    (tmp_path / "shared" / newest.key).write_bytes(b"not a database")
+    assert open_store("b").log.version.names() == ["s0", "s1"]
+
+
+def test_who_waits_keeps_up_and_leads_once_the_leader_has_left(open_store, url, tmp_path):
+    first = open_store("a")
+    first.shared.announce("http://one")
+    stream = define(first)
+    waiting = SharedStore.open(url, tmp_path / "b", FORMAT)
+    told, stop, result = [], threading.Event(), []
+
+    def wait():
+        result.append(wait_to_lead(waiting.place, waiting.follow(), told.append, stop))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    push(first, stream, 5)
+    while waiting.follow().number < first.shared._log.number or not told:
+        assert thread.is_alive()
+    assert told[0].url == "http://one"
+    first.close()
+    thread.join(60)
+    assert result == [True]
+    second = open_store("b", waiting)
+    assert [row.high for row in second.inbox.list_pending()] == [5]
+    assert second.shared.term == 2
+
+
+def test_who_waits_takes_over_from_a_leader_that_is_silent(open_store, url, tmp_path, monkeypatch):
+    monkeypatch.setattr(leading, "BEAT_SECONDS", 1_000.0)
+    first = open_store("a")
+    first.shared.announce("http://one")
+    while read_leader(first.shared.place) is None:
+        pass
+    waiting = SharedStore.open(url, tmp_path / "b", FORMAT)
+    seconds = iter(range(1_000))
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda _: None)
+    fold = waiting.follow()
+    assert wait_to_lead(waiting.place, fold, lambda _: None, stop, lambda: next(seconds))
+    assert next(seconds) > leading.PATIENCE_SECONDS
+    with open_store("b", waiting), pytest.raises(MillpondError, match="STORE-606"):
+        define(first)
+
+
+def test_a_leader_that_sees_another_stops_before_it_writes(open_store):
+    first = open_store("a")
+    second = open_store("b")
+    second.shared.announce("http://two")
+    while read_leader(second.shared.place) is None:
+        pass
+    first.shared.announce("http://one")
+    while first.failure is None:
+        pass
+    assert first.failure.code == "STORE-606"
+    assert read_leader(second.shared.place).url == "http://two"
+    assert second.failure is None
