@@ -18,6 +18,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.catalog.options import OPTIONS
 from millpond.model.constraints import CLUSTERED, ORDERED, UNIQUE, Constraint
 from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.state.version import Version
 
 SCHEDULERS = ("fifo", "round robin", "greedy", "chain")
 #: Constraints of a stream with the columns `k` (text) and `v` (integer). They seldom hold.
@@ -121,11 +122,15 @@ def press(patch: pytest.MonkeyPatch, seed: int) -> None:
     """
     known = StreamObserver.constraints_of
 
-    def constraints_of(self: StreamObserver, stream: StreamDef) -> tuple[Constraint, ...]:
-        drawn: tuple[Constraint, ...] = ()
-        if stream.derived is None and not stream.is_pseudo:
-            drawn = _draw_constraints(seed, stream)
-        return (*known(self, stream), *drawn)
+    def constraints_of(
+        self: StreamObserver, version: Version, stream: StreamDef
+    ) -> tuple[Constraint, ...]:
+        found = known(self, version, stream)
+        if stream.derived is not None or stream.is_pseudo:
+            return found
+        there = {(c.kind, c.columns) for c in found}
+        drawn = _draw_constraints(seed, stream)
+        return (*found, *(c for c in drawn if (c.kind, c.columns) not in there))
 
     patch.setattr(StreamObserver, "constraints_of", constraints_of)
     for name, value in choose_settings(seed).items():
