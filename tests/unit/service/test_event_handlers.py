@@ -19,9 +19,10 @@ PARTS = (
     "registrar",
     "maintenance",
     "advancer",
-    "derivations",
+    "new_derivations",
     "subscriptions",
     "refresher",
+    "plan_monitor",
     "files",
     "pressure",
 )
@@ -59,11 +60,11 @@ def test_a_batch_wakes_those_who_work_on_elements(connected: Connected, parts: C
     assert connected.told() == [("maintenance", "wake"), ("advancer", "wake"), ("pressure", "look")]
 
 
-def test_advanced_derivations_wake_maintenance_alone(
+def test_advanced_derivations_wake_maintenance_and_who_looks_at_their_plans(
     connected: Connected, parts: Components
 ) -> None:
     connected.handlers.derivations_advanced(parts.log.version, [], EpochTimes(1, 2))
-    assert connected.told() == [("maintenance", "wake")]
+    assert connected.told() == [("maintenance", "wake"), ("plan_monitor", "wake")]
 
 
 def test_followers_are_woken_by_progress(connected: Connected) -> None:

@@ -258,7 +258,7 @@ def test_the_rest_of_a_sum_of_what_ranks_is_no_multiple_of_the_greatest_values(
     assert sum(errors) / len(errors) == pytest.approx(1, abs=0.08)
     make_look = looks.make_look
     monkeypatch.setattr(
-        "millpond.service.changes.derivations.make_look",
+        "millpond.service.changes.new_derivations.make_look",
         lambda *given: replace(look, known=()) if (look := make_look(*given)) else None,
     )
     with open_local(tmp_path / "scaled") as other:
