@@ -1157,6 +1157,7 @@ export interface components {
         };
         ChangesProgress: {
             newest: number;
+            stopped: string | null;
             up_to: string;
         };
         ChangesResult: {

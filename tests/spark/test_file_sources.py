@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
@@ -597,3 +598,23 @@ def test_a_relative_path_in_a_directory_that_looks_like_a_pattern(
     monkeypatch.chdir(directory)
     create(bounded, path)
     assert rows(bounded) == [(at(1), "JFK", 5.0)]
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_files_of_more_than_may_wait_are_shed_in_part(pond, tmp_path, format):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = pa.table({"a": pa.array(range(5_000), pa.int32())})
+    pond.execute("ALTER SYSTEM SET (queue_memory = '10 KB')")
+    pond.execute(
+        f"CREATE STREAM s (a INTEGER) USING {format} OPTIONS (path '{folder}', header 'true') "
+        "WITH (overload = 'shed random')"
+    )
+    write = pa_csv.write_csv if format == "csv" else pq.write_table
+    write(rows, tmp_path / "moved")
+    (tmp_path / "moved").rename(folder / f"part.{format}")
+    pond.catch_up()
+    ((kept,),) = pond.ask("SELECT count(*) FROM s").rows()
+    answer = pond.ask("SELECT a FROM s")
+    assert [loss.elements for loss in answer.loss] == [5_000 - kept]
+    assert 300 < kept < 700

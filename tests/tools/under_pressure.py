@@ -14,7 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
+from millpond.catalog.objects import StreamDef
 from millpond.catalog.options import OPTIONS
+from millpond.model.constraints import CLUSTERED, ORDERED, UNIQUE, Constraint
+from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.state.version import Version
 
 SCHEDULERS = ("fifo", "round robin", "greedy", "chain")
 #: Constraints of a stream with the columns `k` (text) and `v` (integer). They seldom hold.
@@ -111,6 +115,37 @@ def _quote(name: str) -> str:
 
 
 def press(patch: pytest.MonkeyPatch, seed: int) -> None:
-    """Give every pond little memory, small slices and a scheduler by chance, by default."""
+    """Give every pond, by chance, little memory, small slices, a scheduler and constraints.
+
+    The constraints are not declared, so no statement shows them; operators release rows by them as
+    by any, whether they hold or not.
+    """
+    known = StreamObserver.constraints_of
+
+    def constraints_of(
+        self: StreamObserver, version: Version, stream: StreamDef
+    ) -> tuple[Constraint, ...]:
+        found = known(self, version, stream)
+        if stream.derived is not None or stream.is_pseudo:
+            return found
+        there = {(c.kind, c.columns) for c in found}
+        drawn = _draw_constraints(seed, stream)
+        return (*found, *(c for c in drawn if (c.kind, c.columns) not in there))
+
+    patch.setattr(StreamObserver, "constraints_of", constraints_of)
     for name, value in choose_settings(seed).items():
         patch.setitem(OPTIONS, name, replace(OPTIONS[name], default=value))
+
+
+def _draw_constraints(seed: int, stream: StreamDef) -> tuple[Constraint, ...]:
+    """Draw constraints of at most two columns, each with a number or a length of time."""
+    names = list(stream.schema.names)
+    chance = random.Random(f"{seed} {stream.name} {names}")
+    drawn = []
+    for column in chance.sample(names, min(2, len(names))):
+        kind, k = chance.choice((UNIQUE, CLUSTERED, ORDERED)), chance.choice((0, 1, 5))
+        in_rows = chance.choice((True, False))
+        rows = k if in_rows and kind != UNIQUE else None
+        time = None if in_rows or kind == UNIQUE else k * 1_000_000
+        drawn.append(Constraint(f"chance_{column}", kind, (column,), rows=rows, time=time))
+    return tuple(drawn)

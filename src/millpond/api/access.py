@@ -34,14 +34,20 @@ _SENT = (
     "Idempotency-Key",
     "Last-Event-ID",
 )
-_READ = (
+#: The headers of answers that pages of other origins may read.
+EXPOSED = (
     "Location",
     "Millpond-As-Of",
-    "Millpond-Final",
-    "Millpond-Complete",
-    "Millpond-Complete-Since",
+    "Millpond-Bounds",
     "Millpond-Epoch",
+    "Millpond-Estimated",
+    "Millpond-Exact",
+    "Millpond-Final",
+    "Millpond-Loss",
+    "Millpond-Part",
+    "Retry-After",
     "WWW-Authenticate",
+    "X-Request-Id",
 )
 
 #: The values of `Sec-Fetch-Site` of requests that no other origin's page has made.
@@ -193,7 +199,7 @@ def allow_origins(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
         allow_origins=sorted(origins),
         allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
         allow_headers=_SENT,
-        expose_headers=_READ,
+        expose_headers=EXPOSED,
         allow_private_network=True,
     )
 

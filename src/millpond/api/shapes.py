@@ -284,10 +284,14 @@ class CallerFacts(Shape):
 
 
 class ChangesProgress(Shape):
-    """How far a query's changes are computed: the newest change's number, and the instant."""
+    """How far a query's changes are computed: the newest change's number, and the instant.
+
+    `stopped` is why they cannot be computed any further, where they cannot; it is tried again.
+    """
 
     newest: int
     up_to: str
+    stopped: str | None
 
 
 class QueryDefinition(Shape):

@@ -65,9 +65,9 @@ _EVERY = (
         "overload",
         (Scope.INPUT,),
         one_of("block", "shed random", "shed chunks", "shed lightest"),
-        "what gives way when more is pushed than can be done: the pushes, which are refused"
-        " (POND-417, HTTP 429); or elements, whole pushes, or the elements that no query above a"
-        " weight matches, which are counted and lost",
+        "what gives way when more comes than can be done: the pushes, which are refused"
+        " (POND-417, HTTP 429), or the source, which is read later; or elements, whole pushes or"
+        " splits, or the elements that no query above a weight matches, which are counted and lost",
         "block",
         remark="See [when it gets too much](../guide/pressure.md).",
     ),

@@ -157,6 +157,7 @@ class AdvanceResult:
             value and not an exception, because other derivations of the job may have succeeded.
         reached: For each stream whose answer could not be computed at the position: the last
             instant that is done, without changes where there is no answer yet.
+        waiting: For each stream whose answer could be computed at no instant yet, the reason.
         unchanged: Of the queries with a budget, those of which nothing else waits than before.
         logged: For each shared log: the changes of its members.
         releases: By node key, what constraints of streams released.
@@ -171,6 +172,7 @@ class AdvanceResult:
     built: tuple[BuiltSegment, ...] = ()
     failures: Mapping[int, MillpondError] = field(default_factory=dict)
     reached: Mapping[int, int] = field(default_factory=dict)
+    waiting: Mapping[int, MillpondError] = field(default_factory=dict)
     unchanged: frozenset[int] = frozenset()
     logged: Mapping[int, LoggedChanges] = field(default_factory=dict)
     releases: Mapping[str, list[ReleaseFigures]] = field(default_factory=dict)

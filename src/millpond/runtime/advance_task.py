@@ -31,6 +31,7 @@ from millpond.runtime.batch_tasks import (
 from millpond.runtime.dataflow_cache import (
     CachedDataflow,
     LateStart,
+    needs_no_past,
     prepare_dataflow,
     put_dataflow,
     start_late,
@@ -57,6 +58,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
     failures = _suspend_beyond_limit(job, held)
     reached: dict[int, int] = {}
+    waiting: dict[int, MillpondError] = {}
     late: dict[str, LateStart | MillpondError] = {}
     derived: list[tuple[Sink, list[pa.Table]]] = []
     shared: dict[int, LoggedChanges] = {}
@@ -66,7 +68,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         if sink.stream_id in failures:
             continue
         is_undefined = key not in deltas and key in held.flow.undefined_until
-        if is_undefined and not sink.has_begun:
+        if is_undefined and (not sink.has_begun or needs_no_past(sink.plan, job.position)):
             if key not in late:
                 late[key] = start_late(job, sink.plan, held)
             start = late[key]
@@ -75,6 +77,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
                 continue
             reached[sink.stream_id] = start.upto
             if start.changes is None:
+                waiting[sink.stream_id] = held.flow.failed[key]
                 continue
             changes = start.changes
         elif key not in deltas:
@@ -110,6 +113,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         tuple(built),
         failures,
         reached,
+        waiting=waiting,
         logged=shared,
         releases=held.flow.list_release_figures(),
         work=held.flow.list_work(),

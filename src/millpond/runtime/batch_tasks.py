@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time as clock_time
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from sqlglot import exp
 
 from millpond.catalog.objects import PSEUDO_SCHEMAS
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
-from millpond.engine.admission.shed import SHED_COUNT
+from millpond.engine.admission.shed import SHED_COUNT, Shedding
 from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
@@ -48,6 +49,8 @@ _SEGMENT_ROWS = 1_000_000
 SEGMENT_BYTES = 1 << 30
 #: The key of stored matches' metadata that lists the failed slots.
 FAILED = b"millpond.failed"
+#: How many records of a partition are shed together where whole splits are.
+_CHUNK = 16_384
 #: How many times a file's length its rows may have at least; dictionaries make files small.
 MOST_GROWTH = 100
 
@@ -82,6 +85,8 @@ class StreamPlan:
     taken: tuple[int, int] = (BEGINNING, END)
     #: Whether the batch is of the files of the stream's history.
     reads_history: bool = False
+    #: What is shed of a source's rows; None: nothing.
+    shedding: Shedding | None = None
 
     def most_of(self, length: int, parts: int = 1) -> int | None:
         """The bytes of rows a part of a file of so many bytes may become; None: any number."""
@@ -120,7 +125,8 @@ class SplitRun:
     start: int
     key: tuple[Any, ...]
     offset: int
-    #: The greatest timestamp, of a run of elements whose key begins with topic and partition.
+    #: The greatest timestamp: of a run of elements whose key begins with topic and partition; and
+    #: of counts, that of the elements that were shed of a source's split.
     high: int | None = None
 
 
@@ -145,6 +151,8 @@ class BuiltSegment:
     learnt: dict[str, Account] = field(default_factory=dict)
     #: The first of the segment's own rows in its file, which other segments may be in, too.
     start: int = 0
+    #: How many elements were shed, of a segment that counts them.
+    shed: int = 0
 
     def discard(self) -> None:
         """Remove the segment's files, which will not be committed."""
@@ -191,6 +199,9 @@ class _Builder:
         }
         self._rows = self._bytes = 0
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
+        #: By split, how many of its rows came, and the greatest timestamp that was shed.
+        self._came: dict[tuple[Any, ...], int] = {}
+        self._shed_highs: dict[tuple[Any, ...], int] = {}
         self._partitioned = False
 
     def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
@@ -205,7 +216,7 @@ class _Builder:
             if chunk.name_row is not None:
                 self._partitioned = True
                 admitted = _name_rejects(admitted, chunk.name_row, start)
-            self._take(chunk, admitted)
+            self._take(chunk, start, rows.num_rows, admitted)
 
     def add_all(self, together: list[Chunk]) -> Iterator[BuiltSegment]:
         """Admit chunks that `gather_small` gave, at once unless a segment is too small for them."""
@@ -218,7 +229,7 @@ class _Builder:
         admitted = admit(pa.concat_tables([chunk.rows for chunk in together]), self._plan.judge)
         yield from self._make_room(admitted.elements)
         for chunk, part in zip(together, admitted.split(counts), strict=True):
-            self._take(chunk, part)
+            self._take(chunk, 0, chunk.rows.num_rows, part)
 
     def _make_room(self, elements: pa.Table) -> Iterator[BuiltSegment]:
         """Yield the segment of what waits, if these elements do not go into it any more."""
@@ -228,21 +239,46 @@ class _Builder:
         ):
             yield self._segment()
 
-    def _take(self, chunk: Chunk, admitted: AdmittedRows) -> None:
-        """Have what became of rows of a chunk wait for its segment."""
-        elements, rejects = admitted.elements, admitted.rejects
+    def _take(self, chunk: Chunk, start: int, count: int, admitted: AdmittedRows) -> None:
+        """Have what became of rows of a chunk wait for its segment, but for what is shed."""
         if chunk.most is not None:
-            self._check_growth(chunk, elements.nbytes + rejects.nbytes)
+            self._check_growth(chunk, admitted.elements.nbytes + admitted.rejects.nbytes)
+        if self._plan.shedding is not None and chunk.accepted_at is None:
+            admitted = self._shed(self._plan.shedding, chunk, start, admitted)
+        self._came[chunk.key] = self._came.get(chunk.key, 0) + count
+        elements, rejects = admitted.elements, admitted.rejects
+        at = self._plan.arrival if chunk.accepted_at is None else chunk.accepted_at
         self._keep(DATA, chunk.key, elements)
         self._rows += elements.num_rows
         self._bytes += elements.nbytes
         if admitted.shed is not None:
-            stamps = pa.array(np.full(admitted.shed.num_rows, chunk.accepted_at, np.int64))
+            stamps = pa.array(np.full(admitted.shed.num_rows, at, np.int64))
             self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
         if rejects.num_rows:
-            at = self._plan.arrival if chunk.accepted_at is None else chunk.accepted_at
             stamps = pa.array(np.full(rejects.num_rows, at, dtype=np.int64))
             self._keep(REJECTS, chunk.key, rejects.append_column("__ts", stamps))
+
+    def _shed(
+        self, shedding: Shedding, chunk: Chunk, start: int, admitted: AdmittedRows
+    ) -> AdmittedRows:
+        """Shed elements of a part of a chunk that begins at a row, by their places in the split.
+
+        A record's place is its offset in its partition, however its partition is cut into splits.
+        """
+        rows = admitted.element_rows
+        if rows is None:
+            rows = np.arange(admitted.elements.num_rows)
+        if chunk.places is not None:
+            split, places = chunk.key[:2], np.array(chunk.places, np.int64)[start + rows]
+            chunks = places // _CHUNK
+        else:
+            split, places = chunk.key, self._came.get(chunk.key, 0) + rows
+            chunks = np.zeros(len(rows), np.int64)
+        kept = shedding.shed(admitted, zlib.crc32(repr(split).encode()), places, chunks)
+        if kept.shed is not None:
+            high = int(pc.max(admitted.elements["__ts"]).as_py())
+            self._shed_highs[chunk.key] = max(high, self._shed_highs.get(chunk.key, high))
+        return kept
 
     def _check_growth(self, chunk: Chunk, size: int) -> None:
         """Raise DATA-502 if a file becomes more rows than it may; its batch then writes nothing."""
@@ -286,6 +322,8 @@ class _Builder:
             if self._partitioned and kind == DATA:
                 highest = max(int(pc.max(rows["__ts"]).as_py()), runs[-1].high or BEGINNING)
                 runs[-1] = replace(runs[-1], high=highest)
+            if kind == SHED:
+                runs[-1] = replace(runs[-1], high=self._shed_highs.get(key))
             tables.append(rows)
             start += rows.num_rows
         self._waiting[kind] = []
@@ -321,7 +359,8 @@ class _Builder:
         file = write_arrow(path, encode_elements(table))
         stamps = table["__ts"].to_numpy()
         span = int(stamps[0]), int(stamps[-1])
-        return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs))
+        shed = int(pc.sum(table["elements"]).as_py()) if kind == SHED else 0
+        return BuiltSegment(self._plan.stream_id, kind, file, *span, runs=tuple(runs), shed=shed)
 
 
 def _name_rejects(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ class Chunk:
     `accepted_at` is set for pushed rows: the clock when they were judged. `name_row` is set for
     records of a topic: it says of a row where it is, and their key begins with topic and partition.
     `most` is set for rows of files, whose key begins with the file: how many bytes of rows the file
-    may become in this task.
+    may become in this task. `places` is set for records: each one's offset in its partition.
     """
 
     stream_id: int
@@ -28,6 +28,7 @@ class Chunk:
     accepted_at: int | None = None
     name_row: Callable[[int], str] | None = None
     most: int | None = None
+    places: Sequence[int] | None = None
 
 
 def gather_small(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:

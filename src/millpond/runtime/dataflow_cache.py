@@ -114,6 +114,8 @@ def start_late(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart |
     Returns:
         The first changes; or the reason why the answer cannot be computed at a later instant.
     """
+    if needs_no_past(plan, job.position):
+        return _start_alone(job, plan, held)
     start = max(job.position + 1, BEGINNING)
     for _ in range(_STARTS):
         if start > job.upto:
@@ -127,6 +129,27 @@ def start_late(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart |
             return flow.failed[plan.key]
         start = flow.undefined_until[plan.key]
     return LateStart(None, start - 1)
+
+
+def needs_no_past(plan: Plan, at: int) -> bool:
+    """Whether no element up to an instant, and no relation, matters to a plan's later changes."""
+    reached = plan.reach(at).values()
+    return not plan.relations and all(low is not None and low > at for low in reached)
+
+
+def _start_alone(job: AdvanceJob, plan: Plan, held: CachedDataflow) -> LateStart | MillpondError:
+    """Advance a plan to which no element up to the job's position matters.
+
+    In the group's dataflow, other plans have it see older elements. One on which it fails would
+    keep it from its changes, or suspend it, though its changes alone never come to that element.
+    """
+    flow = Dataflow(plan, since=job.position)
+    flow.position = job.position
+    changes = CachedDataflow(flow, -1).advance(job, job.upto, job.now)
+    if plan.key not in changes:
+        return flow.failed[plan.key]
+    held.flow.attach(flow)
+    return LateStart(changes[plan.key], job.upto)
 
 
 def switch_plans(job: AdvanceJob, before: Plan, after: Plan, changes: pa.Table) -> pa.Table:

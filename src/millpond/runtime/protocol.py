@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +28,23 @@ INBOX = "inbox"
 NO_PARTITIONS: Mapping[str, bool] = {}
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What a source has that is in no epoch, as a batch of it is planned.
+
+    Attributes:
+        amount: How much that is.
+        left: How much of it is not of the batch.
+        most: How much may wait; None: as many bytes as `queue_memory` says.
+        unit: Of what: 'bytes' or 'records'.
+    """
+
+    amount: int
+    left: int = 0
+    most: int | None = None
+    unit: str = "bytes"
+
+
 class Pipeline(Protocol):
     """The pond's side: called by a runtime, from any thread, around every batch.
 
@@ -41,8 +59,17 @@ class Pipeline(Protocol):
         """The number of the source's last batch that is part of an epoch; -1 for none."""
         ...
 
-    def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
-        """Fix floors, clock and Query SteM for a batch; None stands for all pushed streams."""
+    def plan(
+        self,
+        source: str,
+        stream_ids: Sequence[int] | None,
+        find_waiting: Callable[[], Waiting | None] = lambda: None,
+    ) -> BatchPlan:
+        """Fix floors, clock and Query SteM for a batch; None stands for all pushed streams.
+
+        `find_waiting` says, of a source that may be shed, what waits in it: equal batches have to
+        have equal answers, also after a restart. None: nobody knows, and nothing is shed.
+        """
         ...
 
     def commit(

@@ -62,6 +62,7 @@ from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
+from millpond.service.ingest.source_door import SourceDoor
 from millpond.service.ingest.system_streams import SystemStreams
 from millpond.service.inputs import Inputs
 from millpond.service.maintenance.join_maintenance import JoinMaintenance
@@ -212,6 +213,8 @@ class Components:
             str(store),
             self.events,
             self.pressure,
+            SourceDoor(self.door, wanted, self.pressure, self.actions),
+            self.actions,
             ahead,
         )
         self.residual = Residual(settings.get("ceilings"))
@@ -602,7 +605,15 @@ class Components:
             return []
         version = self.log.version
         follows = bool(query.options.get("follow")) or version.change_log(query.id) is not None
-        return find_notes(bound, version.find, follows)
+        notes = find_notes(bound, version.find, follows)
+        log = version.change_log(query.id)
+        if log is not None and (reason := self.advancer.find_wait(log)) is not None:
+            notes.append(
+                "its changes have not begun: at no instant since it is followed could the answer "
+                f"be computed ({reason.detail or reason.primary}); they begin with the first at "
+                "which it can"
+            )
+        return notes
 
     def find_heartbeats(self, version: Version, streams: Sequence[StreamDef]) -> list[int]:
         """Find the heartbeats of streams that readers of a version may rely on now."""

@@ -214,13 +214,24 @@ class EventHandlers(Events):
 
     def derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
         """Note damage of the store. The advancer tries again later; INVOKE answers as before."""
+        query = self._log.version.query_of(stream)
         log.warning(
-            "its changes have stopped, and are tried again: %s",
-            error.primary,
-            extra={"stream": stream.name},
+            "%s stopped, and this is tried again: %s",
+            "the stream has" if query is None else "its changes have",
+            error.primary if not error.detail else f"{error.primary}. {error.detail}",
+            extra={"stream": stream.name} if query is None else {"query": query.name},
         )
         if error.code == "STORE-602":
             self.file_damaged(error)
+
+    def derivation_waits(self, stream: StreamDef, error: MillpondError) -> None:
+        """Log that a query's changes cannot begin yet."""
+        query = self._log.version.query_of(stream)
+        log.warning(
+            "its changes have not begun, because its answer cannot be computed yet: %s",
+            error.detail or error.primary,
+            extra={"stream": stream.name} if query is None else {"query": query.name},
+        )
 
     def matches_torn(self, matches: MatchRef) -> None:
         """Have the matches made again."""

@@ -91,6 +91,9 @@ class Events(Protocol):
         """The answer to a standing query could not be computed."""
         ...
 
+    def derivation_waits(self, stream: StreamDef, error: MillpondError) -> None:
+        """The changes of a derivation cannot begin yet, because its answer cannot be computed."""
+
     def derivation_failed(self, stream: StreamDef, error: MillpondError) -> None:
         """The changes of a query, or the elements of a derived stream, could not be computed."""
         ...

@@ -21,7 +21,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.batch_tasks import BuiltSegment, build
 from millpond.runtime.chunks import Chunk
-from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, abandoned_if_failed
+from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, Waiting, abandoned_if_failed
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
@@ -75,7 +75,7 @@ class LocalRuntime:
     def open_source(self, stream: StreamDef) -> None:
         with self._lock:
             self._open[stream.id] = stream
-            self.read_to_end(stream)
+            self._read(stream, sheds=True)
 
     def close_source(self, stream_id: int) -> None:
         with self._lock:
@@ -83,6 +83,9 @@ class LocalRuntime:
 
     def read_to_end(self, stream: StreamDef) -> None:
         """Read each file's rows in order, a batch at a time; batch ids count over all files."""
+        self._read(stream, sheds=False)
+
+    def _read(self, stream: StreamDef, sheds: bool) -> None:
         source = source_key(stream)
         batch_id = 0
         turns = stream.history is not None
@@ -94,8 +97,8 @@ class LocalRuntime:
                 step = self._batch_rows or max(rows.num_rows, 1)
                 for start in range(0, max(rows.num_rows, 1), step):
                     if not self._pipeline.is_committed(source, batch_id):
-                        part = rows.slice(start, step)
-                        self._commit(source, batch_id, stream, part, (number, start))
+                        left = rows.slice(start)
+                        self._commit(source, batch_id, stream, left, step, (number, start), sheds)
                     batch_id += 1
             if turns and not self._pipeline.is_committed(source, batch_id):
                 plan = self._pipeline.plan(source, [stream.id])
@@ -105,9 +108,19 @@ class LocalRuntime:
                 self._open.pop(stream.id, None)
 
     def _commit(
-        self, source: str, batch_id: int, stream: StreamDef, rows: pa.Table, at: tuple[int, int]
+        self,
+        source: str,
+        batch_id: int,
+        stream: StreamDef,
+        left: pa.Table,
+        step: int,
+        at: tuple[int, int],
+        sheds: bool,
     ) -> None:
-        plan = self._pipeline.plan(source, [stream.id])
+        """Commit the first `step` rows of those that are left of a file."""
+        rows, behind = left.slice(0, step), left.slice(step)
+        waiting = Waiting(left.nbytes, behind.nbytes) if sheds else None
+        plan = self._pipeline.plan(source, [stream.id], lambda: waiting)
         share = -(-max(rows.num_rows, 1) // self._partitions)
         built: list[BuiltSegment] = []
         # Tasks may finish in any order; here the last runs first, so that tests cover that.
@@ -141,7 +154,7 @@ class LocalRuntime:
     def catch_up(self, streams: Sequence[StreamDef]) -> None:
         with self._lock:
             for stream in list(self._open.values()):
-                self.read_to_end(stream)
+                self._read(stream, sheds=True)
 
     def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
         return [task(job) for job in jobs]

@@ -12,7 +12,7 @@ from millpond.model.schema import Field, Schema
 from millpond.runtime import batch_tasks
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, build
 from millpond.runtime.chunks import Chunk
-from millpond.service.ingest.sequencer import number_runs
+from millpond.service.ingest.segment_refs import number_runs
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import Store
 

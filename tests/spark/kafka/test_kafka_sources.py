@@ -306,3 +306,21 @@ def test_every_record_once_across_a_kill(open_store, tmp_path, topic):
         "SELECT count(*), count(DISTINCT v), min(v), max(v) FROM s"
     ).rows()
     assert (count, distinct, least, most) == (1_000, 1_000, 0, 999)
+
+
+def test_a_topic_that_has_too_much_is_shed_and_all_of_it_is_counted(pond, topic):
+    topic.send(*[reading(minute) for minute in range(60)], b"no JSON", partition=1)
+    with_options = " WITH (overload = 'shed random')"
+    pond.execute(READINGS + topic.using(max_records="10") + with_options)
+    pond.catch_up()
+    assert pond.ask("SELECT max(at) FROM s").exact is False
+    ((kept,),) = pond.ask("SELECT count(*) FROM s").rows()
+    ((shed,),) = pond.ask("SELECT sum(elements)::BIGINT FROM s$shed").rows()
+    assert (kept + shed, len(rejects(pond))) == (60, 1)
+    steps = pond.ask("SELECT after FROM system$actions WHERE action = 'shed'").rows()
+    assert steps[0] == (0.9,)
+    assert steps[-1] == (0.0,)
+    # Less waits now than may: nothing more is shed.
+    topic.send(*[reading(59) for _ in range(10)], partition=1)
+    pond.catch_up()
+    assert pond.ask("SELECT count(*) FROM s").rows() == [(kept + 10,)]

@@ -30,7 +30,7 @@ from millpond.runtime.maintenance_tasks import (
     fold,
     merge,
 )
-from millpond.service.ingest.sequencer import number_runs
+from millpond.service.ingest.segment_refs import number_runs
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import global_seq, open_segment
 from millpond.state.store import remove_marked

@@ -9,7 +9,7 @@ import pytest
 
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.log_files import MOST_SHARED_BYTES, discard_all, write_logs
-from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.ingest.segment_refs import segment_ref
 from millpond.state.segment_file import global_seq, open_rows
 
 

@@ -88,6 +88,9 @@ class AdmittedRows:
                 self.elements.slice(int(taken[part]), int(taken[part + 1] - taken[part])),
                 self.rejects.slice(first, last - first),
                 self.reject_rows[first:last] - start,
+                element_rows=None
+                if self.element_rows is None
+                else self.element_rows[taken[part] : taken[part + 1]] - start,
             )
 
 

@@ -1,16 +1,20 @@
-"""Shedding: which elements of a push are lost when there is more than can be done (STREAM, 5.2.2).
+"""Shedding: which elements are lost when there is more than can be done (STREAM, 5.2.2).
 
 Elements are shed after their timestamps were judged and before all else, so a shed element advances
 the heartbeat and NOW as any other. What is shed is a function of the place of an element in the
-push, the push's place at the door, and the recorded step; it does not depend on how pushes are cut
-into batches. Shed elements are counted by the second of their timestamps.
+push or in the split of a source, and of the recorded step; it does not depend on how pushes and
+records are cut into batches. Shed elements are counted by the second of their timestamps.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.admission.admit import AdmittedRows
+from millpond.engine.admission.wanted_elements import WantedElements
 from millpond.model.sampling import choose_sample
 
 #: The column of a packed push that makes a row a count of shed elements (see `pack`).
@@ -19,24 +23,42 @@ SHED_COUNT = "__shed"
 _SECOND = 1_000_000
 
 
-def choose_elements(seed: int, first: int, count: int, share: float) -> np.ndarray:
-    """Choose which of `count` elements are shed: about `share` of them, by a hash of their places.
+@dataclass(frozen=True)
+class Shedding:
+    """What a stream sheds on a step.
 
-    Args:
-        seed: The stream's seed.
-        first: How many elements came to the door before: the place of the first of these.
-        count: How many there are.
-        share: From 0 to 1. What a smaller share sheds, a greater share sheds too.
-
-    Returns:
-        A mask of `count` booleans.
+    Attributes:
+        share: About which share of the elements, or of pushes and splits; above 0. What a smaller
+            share sheds, a greater one sheds too.
+        by_chunk: Whether whole pushes and splits are shed.
+        wanted: Which elements are spared, and all others shed; None: they are shed by chance.
     """
-    return choose_sample(seed, np.arange(first, first + count, dtype=np.int64), share * 100)
 
+    share: float
+    by_chunk: bool = False
+    wanted: WantedElements | None = None
 
-def is_chunk_shed(seed: int, number: int, share: float) -> bool:
-    """Whether the push of a number is shed as a whole."""
-    return bool(choose_sample(seed, np.array([number], dtype=np.int64), share * 100)[0])
+    def shed(
+        self, admitted: AdmittedRows, seed: int, places: np.ndarray, chunks: np.ndarray
+    ) -> AdmittedRows:
+        """Shed elements.
+
+        Args:
+            admitted: Judged rows.
+            seed: Of the chance, with the places.
+            places: Of each element, its place (int64).
+            chunks: Of each element, the number of its push or part of the split (int64).
+        """
+        spared = ""
+        if self.wanted is not None:
+            spared, lost = self.wanted.spared, ~self.wanted.choose(admitted.elements)
+        else:
+            lost = choose_sample(seed, chunks if self.by_chunk else places, self.share * 100)
+        if not lost.any():
+            return admitted
+        stamps = admitted.elements["__ts"].to_numpy()[lost]
+        kept = admitted.elements.filter(pa.array(~lost))
+        return replace(admitted, elements=kept, shed=shed_table(stamps, spared))
 
 
 def count_seconds(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

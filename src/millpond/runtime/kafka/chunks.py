@@ -35,7 +35,11 @@ def chunk_of(
         return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))
     rows = decode(records)
     offsets = records.offsets
-    return Chunk(stream_id, key, rows, name_row=lambda row: _place(records, offsets[row]))
+
+    def name_row(row: int) -> str:
+        return _place(records, offsets[row])
+
+    return Chunk(stream_id, key, rows, name_row=name_row, places=offsets)
 
 
 def _place(records: Records, offset: int) -> str:

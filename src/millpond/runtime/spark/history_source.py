@@ -28,7 +28,13 @@ from pyspark.sql.streaming.datasource import (
 
 from millpond.catalog.objects import StreamDef
 from millpond.runtime.spark.checkpoint import note_once
-from millpond.runtime.spark.kafka_source import RangesReader, note_start, range_columns, ranges_of
+from millpond.runtime.spark.kafka_source import (
+    WAITING,
+    RangesReader,
+    note_start,
+    range_columns,
+    ranges_of,
+)
 from millpond.runtime.spark.sources import list_paths
 
 NAME = "millpond_history"
@@ -73,7 +79,8 @@ def find_partitions(folder: Path, batch_id: int) -> list[tuple[str, int]] | None
     live: dict[str, dict[str, int]] | None = json.loads(lines[2]).get("live")
     if live is None:
         return None
-    return [(topic, int(number)) for topic, offsets in live.items() for number in offsets]
+    topics = {topic: offsets for topic, offsets in live.items() if topic != WAITING}
+    return [(topic, int(number)) for topic, offsets in topics.items() for number in offsets]
 
 
 def read_given(path: str) -> dict[str, str | None]:

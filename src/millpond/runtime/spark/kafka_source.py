@@ -30,6 +30,8 @@ from millpond.runtime.kafka.read_range import OffsetRange
 from millpond.runtime.spark.checkpoint import note_once
 
 NAME = "millpond_kafka"
+#: In an offset, beside the topics: how many records waited in them, and how many are left.
+WAITING = "?waiting"
 _START = "kafka_start.json"
 _SCHEMA = "topic string, partition int, first bigint, stop bigint"
 #: The least time between two questions to the brokers for new records, and for new partitions.
@@ -173,7 +175,12 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         ends = self._target if self._target is not None else self._ask()
-        return limit_offsets(start, ends, self._options.max_records)
+        begins = _topics_of(start)
+        limited = limit_offsets(begins, ends, self._options.max_records)
+        if limited == begins:
+            return start  # another number of waiting records alone is no batch
+        counts = {"all": count_records(begins, ends), "left": count_records(limited, ends)}
+        return {**limited, WAITING: counts}
 
     def _ask(self) -> Offsets:
         """The ends of all partitions, as they are now; asked at most twenty times a second."""
@@ -188,6 +195,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        start, end = _topics_of(start), _topics_of(end)
         ranges = [
             OffsetRange(topic, int(number), start.get(topic, {}).get(number, -1), stop)
             for topic, stops in sorted(end.items())
@@ -204,6 +212,24 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._topics is not None:
             self._topics.close()
+
+
+def _topics_of(offset: dict[str, Any]) -> Offsets:
+    """An offset without what it says besides."""
+    return {topic: offsets for topic, offsets in offset.items() if topic != WAITING}
+
+
+def count_records(start: Offsets, ends: Offsets) -> int:
+    """Count the records from some offsets to others; a partition that is new begins at 0.
+
+    >>> count_records({"t": {"0": 10}}, {"t": {"0": 30, "1": 5}})
+    25
+    """
+    return sum(
+        max(end - max(start.get(topic, {}).get(number, 0), 0), 0)
+        for topic, offsets in ends.items()
+        for number, end in offsets.items()
+    )
 
 
 def limit_offsets(start: Offsets, ends: Offsets, most: int) -> Offsets:

@@ -27,11 +27,11 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
 from millpond.runtime.kafka.chunks import partition_name
-from millpond.runtime.protocol import Done, Job, Pipeline, abandoned_if_failed
+from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
-from millpond.runtime.spark.choose_builder import choose_builder
+from millpond.runtime.spark.choose_builder import choose_builder, find_waiting
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
@@ -337,7 +337,9 @@ class SparkRuntime:
         checkpoint.check(self._pipeline.last_batch(source))
         self._causes.pop(stream.id, None)
         return (
-            frame.writeStream.foreachBatch(self._batch(stream, source, checkpoint))
+            frame.writeStream.foreachBatch(
+                self._batch(stream, source, checkpoint, sheds="availableNow" not in trigger)
+            )
             .queryName(f"millpond {stream.name} {uuid.uuid4().hex[:6]}")
             .option("checkpointLocation", str(folder))
             .trigger(**trigger)
@@ -345,7 +347,11 @@ class SparkRuntime:
         )
 
     def _batch(
-        self, stream: StreamDef, source: str, checkpoint: Checkpoint | None = None
+        self,
+        stream: StreamDef,
+        source: str,
+        checkpoint: Checkpoint | None = None,
+        sheds: bool = False,
     ) -> Callable[[DataFrame, int], None]:
         build_batch = choose_builder(stream)
 
@@ -353,7 +359,13 @@ class SparkRuntime:
             pipeline = self._pipeline
             if pipeline.is_committed(source, batch_id):
                 return
-            plan = pipeline.plan(source, [stream.id])
+
+            def find() -> Waiting | None:
+                if checkpoint is None or not sheds:
+                    return None
+                return find_waiting(stream, frame, checkpoint.folder, batch_id)
+
+            plan = pipeline.plan(source, [stream.id], find)
             try:
                 if checkpoint is not None:
                     checkpoint.note_batch(batch_id)

@@ -14,8 +14,7 @@ from millpond.service.changes.shared_logs import count_changes
 from millpond.service.ingest.actions import Step
 from millpond.service.ingest.pressure import REDUCE
 from millpond.service.ingest.relations import Relations
-from millpond.service.ingest.sequencer import match_ref, segment_ref
-from millpond.service.ingest.system_streams import Appended
+from millpond.service.ingest.segment_refs import match_ref, segment_ref
 from millpond.state.epoch.epoch_change import EpochChange, new_segment_id
 from millpond.state.version import WAITING, MatchRef, SegmentRef, StreamClock, Version
 
@@ -87,13 +86,6 @@ def list_switches(version: Version, gained: Sequence[Gained], fill: float) -> li
             why = describe_period(name, before, after, item.clock.position)
             steps.append((REDUCE, name, float(bool(before)), float(bool(after)), fill, why))
     return steps
-
-
-def add_recorded(change: EpochChange, now: Version, recorded: Appended) -> EpochChange:
-    """An epoch with steps that were written, as elements."""
-    segment, clock = recorded.describe(now)
-    clocks = {**change.clocks, recorded.stream.id: clock}
-    return replace(change, segments=[*change.segments, segment], clocks=clocks)
 
 
 def _move_positions(

@@ -35,7 +35,6 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import (
     Gained,
-    add_recorded,
     list_switches,
     make_change,
 )
@@ -115,6 +114,9 @@ class Advancer:
         self.ladder = MemoryLadder(actions, self.accounts, find_memory)
         #: Derived streams and change logs that cannot be advanced, and why.
         self.retries = Retries()
+        #: Derivations whose changes have not begun, because their answer could not be computed at
+        #: any instant since they are followed, and why.
+        self.waiting: dict[int, MillpondError] = {}
         self._schedule = Schedule(
             files, derivations, relations, self.retries, self._record_failure, defers
         )
@@ -436,6 +438,7 @@ class Advancer:
                     )
                 elif result.unwritten is None:
                     self.retries.clear(item.derivation.id)
+                    self._note_waiting(item.derivation.stream, result)
             if result.unwritten is not None:
                 raise result.unwritten
         reading, now = self._floors.capture(), self._log.version
@@ -447,6 +450,20 @@ class Advancer:
         if self.ladder.reduced_weight > before:  # reduced, they may fit
             self.retry_suspended()
         return True
+
+    def _note_waiting(self, stream: StreamDef, result: AdvanceResult) -> None:
+        """Note whether a derivation's changes have still not begun, and log when that is new."""
+        reason = result.waiting.get(stream.id)
+        if reason is None:
+            self.waiting.pop(stream.id, None)
+            return
+        if stream.id not in self.waiting:
+            self._events.derivation_waits(stream, reason)
+        self.waiting[stream.id] = reason
+
+    def find_wait(self, stream: StreamDef) -> MillpondError | None:
+        """Why the changes of a derivation have not begun; None if they have, or none came yet."""
+        return self.waiting.get(self._log.version.maker(stream).id)
 
     def _record_failure(self, stream: StreamDef, error: MillpondError) -> None:
         self.retries.note(stream.id, error)
@@ -471,7 +488,7 @@ class Advancer:
         try:
             if steps:
                 with self._actions.prepare(steps) as recorded:
-                    after = self._log.commit(lambda now: add_recorded(change(now), now, recorded))
+                    after = self._log.commit(lambda now: recorded.add_to(change(now), now))
             else:
                 after = self._log.commit(change)
         except (StaleChange, MillpondError):

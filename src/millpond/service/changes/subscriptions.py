@@ -53,6 +53,9 @@ class Subscriptions:
     ) -> Changes:
         """The changes after a cursor that can be known now.
 
+        Where the changes cannot be computed any further, a reader with a cursor gets those that
+        were computed before, and the reason once there are no more of them.
+
         Args:
             followed: A standing query or a derived stream.
             after: The cursor; None for the first change, 'oldest' for the oldest kept.
@@ -65,15 +68,20 @@ class Subscriptions:
         """
         if isinstance(after, str):
             check_unicode(after, "a cursor", "POND-412")
-        changes = self.log_of(followed)
-        if (
-            after is not None and after != OLDEST
-        ):  # a wrong one is said before others are waited for
+        changes = self._find_log(followed)
+        if after is None:
+            self._check_goes_on(changes)
+        elif after != OLDEST:  # a wrong one is said before others are waited for
             self._reader.parse(changes, followed.name, after)
-        if wait:
+        if wait and self._advancer.trouble(changes) is None:
             self._advancer.catch_up([changes], _FETCH_SECONDS, expired=True)
-            self.log_of(followed)  # it may have failed on the way
-        return self._reader.read(changes, followed.name, after, limit)
+            changes = self._find_log(followed)
+            if after is None:
+                self._check_goes_on(changes)  # it may have failed on the way
+        page = self._reader.read(changes, followed.name, after, limit)
+        if not page.table.num_rows and page.position >= page.newest and page.redefined is None:
+            self._check_goes_on(changes)
+        return page
 
     def subscribe(
         self,
@@ -104,7 +112,7 @@ class Subscriptions:
         """
         self._advancer.retry(stream)
         self._advancer.catch_up([stream], _FETCH_SECONDS)
-        self.log_of(stream)
+        self._check_goes_on(self._find_log(stream))
 
     def has_more(self, id: int, position: int) -> bool:
         """Whether there is a change of a query or stream behind that number.
@@ -121,14 +129,24 @@ class Subscriptions:
             or (isinstance(current, QueryDef) and not current.active)
         )
 
-    def progress(self, query: QueryDef) -> dict[str, int | str] | None:
-        """How far the changes of a query are computed; None while nobody has asked for them."""
+    def progress(self, query: QueryDef) -> dict[str, int | str | None] | None:
+        """How far the changes of a query are computed; None while nobody has asked for them.
+
+        `stopped` is why they go on no further, for those that have stopped.
+        """
         version = self._log.version
         log = version.change_log(query.id)
         if log is None:
             return None
         upto = format_instant(self._advancer.complete_upto(version, log))
-        return {"newest": version.clock(log.id).next_seq, "up_to": upto}
+        newest = version.clock(log.id).next_seq
+        return {"newest": newest, "up_to": upto, "stopped": self.find_stop(query)}
+
+    def find_stop(self, query: QueryDef) -> str | None:
+        """Why the changes of a query cannot be computed any further; None if they can."""
+        log = self._log.version.change_log(query.id)
+        trouble = None if log is None else self._advancer.trouble(log)
+        return None if trouble is None else trouble.detail or trouble.primary
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener`, from any thread, when there may be more; return what ends that."""
@@ -140,7 +158,7 @@ class Subscriptions:
         for listener in list(self._listeners):
             listener()
 
-    def log_of(self, followed: QueryDef | StreamDef) -> StreamDef:
+    def _find_log(self, followed: QueryDef | StreamDef) -> StreamDef:
         """The change log of a query, made at the first call, or the derived stream itself.
 
         Raises:
@@ -156,17 +174,6 @@ class Subscriptions:
             if found is None:
                 found = self._new_derivations.follow(current)
                 self._advancer.wake()
-            trouble = self._advancer.trouble(found)
-            if trouble is not None:
-                raise MillpondError(
-                    "POND-402",
-                    f'the changes of query "{current.name}" are suspended',
-                    detail="Its changes could not be computed: "
-                    f"{trouble.detail or trouble.primary}",
-                    hint="They are tried again by themselves, and at once by "
-                    f"ALTER QUERY {current.name} SET (active = true). "
-                    f"INVOKE {current.name} still answers.",
-                )
             return found
         if not isinstance(current, StreamDef):
             kind = "query" if isinstance(followed, QueryDef) else "stream"
@@ -178,13 +185,29 @@ class Subscriptions:
                 detail="FETCH reads the changes of a query, or the elements of a derived stream.",
                 hint=f"CREATE QUERY q AS ISTREAM(SELECT * FROM {followed.name}), and FETCH q.",
             )
-        trouble = self._advancer.trouble(current)
-        if trouble is not None:
-            raise MillpondError(
-                "POND-406",
-                f'stream "{current.name}" has stopped',
-                detail=f"{trouble.code}: {trouble.primary}. {trouble.detail or ''}".strip(),
-                hint=f"It is tried again by itself, and at once by ALTER STREAM {current.name} "
-                "SET (active = true). If its query can never be evaluated, DROP it.",
-            )
         return current
+
+    def _check_goes_on(self, log: StreamDef) -> None:
+        """Raise POND-402 or POND-406 if the changes of a log cannot be computed any further."""
+        trouble = self._advancer.trouble(log)
+        if trouble is None:
+            return
+        query = self._log.version.query_of(log)
+        before = "AFTER 'oldest' gives what was computed before."
+        if query is not None:
+            raise MillpondError(
+                "POND-402",
+                f'the changes of query "{query.name}" are suspended',
+                detail=f"Its changes could not be computed: {trouble.detail or trouble.primary}",
+                hint="They are tried again by themselves, and at once by "
+                f"ALTER QUERY {query.name} SET (active = true). "
+                f"FETCH {query.name} {before} INVOKE {query.name} still answers.",
+            )
+        raise MillpondError(
+            "POND-406",
+            f'stream "{log.name}" has stopped',
+            detail=f"{trouble.code}: {trouble.primary}. {trouble.detail or ''}".strip(),
+            hint=f"It is tried again by itself, and at once by ALTER STREAM {log.name} "
+            f"SET (active = true). FETCH {log.name} {before} If its query can never be "
+            "evaluated, DROP it.",
+        )

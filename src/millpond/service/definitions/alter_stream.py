@@ -25,7 +25,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import END
 from millpond.service.changes.inner_streams import InnerStreams
-from millpond.service.definitions.declarations import read_columns, sourced_overload_error
+from millpond.service.definitions.declarations import SHEDDABLE, read_columns, unknown_waiting_error
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
 from millpond.service.queries.options import check_altered_options
@@ -66,8 +66,9 @@ class StreamAlterations:
                 does not have; CQL-201, it was dropped meanwhile; POND-405, pushes still wait.
         """
         checked = check_altered_options(options, statement)
-        if "overload" in checked and stream.source is not None:
-            raise sourced_overload_error(stream.name, statement or stream.text)
+        source = stream.source
+        if "overload" in checked and source is not None and source.format not in SHEDDABLE:
+            raise unknown_waiting_error(stream.name, source.format, statement or stream.text)
         if stream.timestamp_by is None:
             for name in checked:
                 if name in _OF_TIMESTAMPS:

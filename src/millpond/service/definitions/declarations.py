@@ -46,6 +46,8 @@ from millpond.state.version import Version
 #: What a history can be read from, and what can follow it.
 HISTORY_FORMATS = ("parquet", "csv", "json", "orc", "text")
 FOLLOWING = ("kafka", PUSHED)
+#: Of which formats it is known how much waits, so that their streams may shed.
+SHEDDABLE = frozenset(("csv", "json", "parquet", "orc", "text", "delta", "kafka", PUSHED))
 #: Options of directories that are watched, which a history's is not.
 WATCHING = frozenset({"latestfirst", "maxfileage", "maxbytespertrigger", "cleansource"})
 
@@ -116,19 +118,20 @@ def _overload(statement: CreateStream) -> str:
     """What gives way when there is too much to do. Raises CQL-214, CQL-301."""
     options = check_input_options(statement.options, statement.text)
     then = None if statement.source is None else statement.source.then
-    is_pushed = statement.source is None or (then is not None and then.format == PUSHED)
-    if options and not is_pushed:
-        raise sourced_overload_error(statement.name, statement.text)
+    live = then or statement.source
+    if options and live is not None and live.format not in SHEDDABLE:
+        raise unknown_waiting_error(statement.name, live.format, statement.text)
     return str(options.get("overload", OPTIONS["overload"].default))
 
 
-def sourced_overload_error(name: str, text: str) -> MillpondError:
-    """The error of saying what gives way on a stream that reads from a source."""
+def unknown_waiting_error(name: str, format: str, text: str) -> MillpondError:
+    """The error of saying what gives way in a source that does not tell what waits in it."""
+    known = ", ".join(sorted(SHEDDABLE - {PUSHED}))
     return MillpondError(
         "CQL-301",
-        f'stream "{name}" reads from a source, which is not shed yet',
-        detail="A source is held back: what is not read yet waits in the source.",
-        hint="Leave out overload, or push the rows.",
+        f'stream "{name}" cannot shed: nobody knows how much waits in a source of format {format}',
+        detail="It is held back: what is not read yet waits in the source.",
+        hint=f"Leave out overload; streams shed that are pushed or read {known}.",
         text=text,
     )
 

@@ -22,14 +22,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from millpond.catalog.objects import DefinitionMark, Derived, QueryDef, StreamDef
-from millpond.engine.dataflow.net_changes import net_changes
+from millpond.engine.dataflow.net_changes import join_changes
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
-from millpond.operators.protocol.delta import Delta
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.log_files import write_log
@@ -41,7 +39,7 @@ from millpond.service.changes.giving_way.reducing import reduction_of
 from millpond.service.changes.looks import step_length
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.relations import Relations
-from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.ingest.segment_refs import segment_ref
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.reductions import reduce_changes
@@ -330,21 +328,19 @@ class Redefinitions:
         self, before: _Definition, after: _Definition, upto: int, at: int
     ) -> list[pa.Table]:
         """The changes from one definition's answer to the other's; by columns, if they differ."""
-        left = self._answer(before, upto, at, -1)
-        came = self._answer(after, upto, at, 1)
-        if before.columns != after.columns:
-            return [_net([left], before.plan), _net([came], after.plan)]
-        return [_net([left, came], after.plan)]
-
-    def _answer(self, definition: _Definition, upto: int, at: int, sign: int) -> pa.Table:
-        """A definition's answer at an instant, as changes at another one."""
-        rows = self._invoker.invoke(definition.prepared, upto).table
-        columns = [
-            rows.column(place).cast(column.type) for place, column in enumerate(definition.columns)
+        left, came = self._answer(before, upto), self._answer(after, upto)
+        none = after.plan.schema.empty_table()
+        if before.columns == after.columns:
+            return [join_changes(left, came, none, at)]
+        return [
+            join_changes(left, left.slice(0, 0), before.plan.schema.empty_table(), at),
+            join_changes(came.slice(0, 0), came, none, at),
         ]
-        stamps = pa.array(np.full(rows.num_rows, at, np.int64))
-        signs = pa.array(np.full(rows.num_rows, sign, np.int8))
-        return pa.Table.from_arrays([stamps, signs, *columns], schema=definition.plan.schema)
+
+    def _answer(self, definition: _Definition, upto: int) -> pa.Table:
+        """A definition's answer at an instant, with the columns of its changes."""
+        rows = self._invoker.invoke(definition.prepared, upto).table
+        return rows.rename_columns(definition.columns.names)
 
     def _refuse(self, request: RegistrationRequest, detail: str, hint: str) -> MillpondError:
         return MillpondError(
@@ -355,19 +351,6 @@ class Redefinitions:
             text=request.statement,
             span=request.name_span,
         )
-
-
-def _net(parts: Sequence[pa.Table], plan: Plan) -> pa.Table:
-    """The net of changes of one instant, in canonical order."""
-    changes = pa.concat_tables(parts).combine_chunks()
-    rows = changes.drop_columns(["__at", "__sign"])
-    if not changes.num_rows:
-        return changes
-    (batch,) = rows.to_batches()
-    weights = changes["__sign"].to_numpy().astype(np.int64)
-    return net_changes(
-        Delta.of(batch, changes["__at"].to_numpy(), weight=weights), plan.schema, None
-    )
 
 
 def _refuse_revision(old: QueryDef, new: QueryDef, version: Version) -> LogRevision:

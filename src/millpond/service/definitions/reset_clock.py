@@ -38,13 +38,8 @@ from millpond.service.changes.derivation import find_start
 from millpond.service.changes.derivation_reads import list_read
 from millpond.service.changes.derivations import Derivations
 from millpond.service.ingest.intake import Intake, check_heartbeat
-from millpond.service.ingest.sequencer import (
-    Sequencer,
-    progress_of,
-    segment_ref,
-    source_key,
-    with_progress,
-)
+from millpond.service.ingest.segment_refs import segment_ref
+from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange

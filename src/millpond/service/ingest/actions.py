@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+import pyarrow.compute as pc
+
 from millpond.catalog.objects import SYSTEM_ACTIONS
 from millpond.service.ingest.system_streams import Appended, SystemStreams
+from millpond.state.version import Version
 
 #: Action, name, before, after, measured, why.
 Step = tuple[str, str, float, float, float, str]
@@ -35,6 +38,19 @@ class Actions:
             MillpondError: STORE-603, it cannot be written.
         """
         self._streams.append(SYSTEM_ACTIONS, [(action, name, before, after, measured, why)])
+
+    def find_last(self, version: Version, action: str, name: str) -> float:
+        """How far something gives way by the last of its steps that is kept; 0: there is none.
+
+        Raises:
+            MillpondError: STORE-602, a segment is corrupt.
+        """
+        for table in self._streams.read_backwards(version, SYSTEM_ACTIONS):
+            chosen = pc.and_(pc.equal(table["action"], action), pc.equal(table["name"], name))
+            found = table["after"].filter(chosen)
+            if len(found):
+                return float(found[-1].as_py())
+        return 0.0
 
     def prepare(self, steps: Sequence[Step]) -> AbstractContextManager[Appended]:
         """Write steps that are to be elements of an epoch of somebody else's.

@@ -18,7 +18,7 @@ one push.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -113,6 +113,11 @@ class Door:
         """The step a stream is on."""
         return self._steps.get(stream.id, 0)
 
+    def set_step(self, stream: StreamDef, step: int) -> None:
+        """Note the step of a stream that somebody else decides on."""
+        with self._lock:
+            self._steps[stream.id] = step
+
     def is_holding_back(self, stream: StreamDef) -> bool:
         """Whether the last push of a stream was refused."""
         return stream.id in self._holding
@@ -168,6 +173,38 @@ class Door:
                 hint="Send the same rows again after a second; nothing of them was kept.",
             )
         return Passage(self._steps.get(stream.id, 0) if stream.sheds else 0)
+
+    def relax(self, streams: Mapping[int, StreamDef]) -> None:
+        """Leave the steps that what waits no longer asks for, though nobody pushes to a stream.
+
+        Args:
+            streams: All there are. A step of a source's stream is left with its batch.
+
+        Raises:
+            MillpondError: STORE-603, a step cannot be recorded; then it is not left.
+        """
+        if not self._steps and not self._holding:
+            return
+        limit, shortage = self._limit(), self._find_shortage()
+        with self._lock:
+            waiting, steps, holding = self._bytes, dict(self._steps), list(self._holding)
+        fill = waiting / limit if shortage is None else max(waiting / limit, SHARES[1][0])
+        why = shortage or f"{waiting} of {limit} bytes of pushes wait for their epoch"
+        for id, step in steps.items():
+            stream = streams.get(id)
+            after = choose_step(step, fill) if stream is not None and stream.sheds else 0
+            if after < step and (stream is None or stream.source is None):
+                if stream is not None:
+                    shares = SHARES[step][1], SHARES[after][1]
+                    self._recorder.record("shed", stream.name, *shares, fill, why)
+                with self._lock:
+                    if self._steps.get(id) == step:
+                        self._steps[id] = after
+        for id in holding if shortage is None and fill <= SHARES[1][0] else ():
+            if id in streams:
+                self._recorder.record("hold back", streams[id].name, 1.0, 0.0, fill, why)
+            with self._lock:
+                self._holding.pop(id, None)
 
     def _forget_step(self, stream: StreamDef) -> None:
         """Have the next push decide, and record, again."""

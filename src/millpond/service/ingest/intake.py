@@ -21,7 +21,6 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.admission import heartbeat
 from millpond.engine.admission.admit import Admission, AdmittedRows, admit
 from millpond.engine.admission.heartbeat import StreamProgress
-from millpond.engine.admission.shed import choose_elements, is_chunk_shed, shed_table
 from millpond.errors import MillpondError
 from millpond.model.names import LONGEST_KEY, find_fault_of_line
 from millpond.model.time import BEGINNING, END, format_instant
@@ -55,8 +54,6 @@ class Intake:
         self.door = door
         self._pressure = pressure
         self._wanted = wanted
-        #: By stream, the elements that were shed since the pond was opened.
-        self.shed: dict[int, int] = {}
         #: By push, the bytes that count as waiting.
         self._bytes: dict[int, int] = {}
         #: By stream, how many pushes and elements came to the door.
@@ -214,29 +211,15 @@ class Intake:
 
     def _shed(self, stream: StreamDef, admitted: AdmittedRows, passage: Passage) -> AdmittedRows:
         """Shed elements of a push as the stream's step says; called with the stream's lock held."""
-        elements = admitted.elements
+        count = admitted.elements.num_rows
         clock = self._log.version.clock(stream.id)
         pushes, came = self._came.get(stream.id, (0, clock.next_seq))
-        self._came[stream.id] = pushes + 1, came + elements.num_rows
-        if not passage.step or not elements.num_rows:
+        self._came[stream.id] = pushes + 1, came + count
+        if not passage.step or not count:
             return admitted
-        spared = ""
-        if stream.overload == "shed chunks":
-            lost = np.full(elements.num_rows, is_chunk_shed(stream.id, pushes, passage.share))
-        elif stream.overload == "shed random" or passage.share == 1.0:
-            lost = choose_elements(stream.id, came, elements.num_rows, passage.share)
-        else:
-            wanted = self._wanted.find(self._log.version, stream, passage.share)
-            spared, lost = wanted.spared, ~wanted.choose(elements)
-        if not lost.any():
-            return admitted
-        stamps = elements["__ts"].to_numpy()[lost]
-        self.shed[stream.id] = self.shed.get(stream.id, 0) + len(stamps)
-        return replace(
-            admitted,
-            elements=elements.filter(pa.array(~lost)),
-            shed=shed_table(stamps, spared),
-        )
+        shedding = self._wanted.choose_shedding(self._log.version, stream, passage.share)
+        places = np.arange(came, came + count, dtype=np.int64)
+        return shedding.shed(admitted, stream.id, places, np.full(count, pushes))
 
     def heartbeat_to(self, stream: StreamDef, at: int) -> int:
         """`HEARTBEAT stream AT at` on a pushed stream, in order with its rows."""

@@ -98,6 +98,8 @@ class Pressure:
         self.step = 0
         #: By action, the weight up to which queries give way; 0: nobody does.
         self._weights = {DEFER: 0.0, REDUCE: 0.0}
+        #: By stream that sheds, how full its source is; 1 is as much as may wait in it.
+        self._sources: dict[int, float] = {}
 
     @property
     def deferred_weight(self) -> float:
@@ -117,8 +119,13 @@ class Pressure:
         """Whether a query of a weight is reduced now as far as it tolerates."""
         return weight <= self._weights[REDUCE]
 
+    def note_source(self, stream_id: int, fill: float) -> None:
+        """Note how much waits in the source of a stream that sheds, until the next `look`."""
+        with self._lock:
+            self._sources[stream_id] = fill
+
     def look(self) -> None:
-        """Climb or leave rungs, by what waits now.
+        """Climb or leave rungs, by what waits now; leave the door's steps.
 
         Raises:
             MillpondError: STORE-603, a step cannot be recorded; then it is not taken.
@@ -126,12 +133,21 @@ class Pressure:
         if not self._lock.acquire(blocking=False):
             return  # somebody else decides
         try:
+            self._door.relax(self._log.version.streams)
             waiting, limit = self._door.waiting_bytes, self._door.limit
             fill = waiting / limit
+            why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
+            streams = self._log.version.streams
+            for stream_id, full in list(self._sources.items()):
+                if stream_id not in streams or not streams[stream_id].sheds:
+                    del self._sources[stream_id]
+                elif full > fill:
+                    fill = full
+                    name = streams[stream_id].name
+                    why = f'{fill:.0%} of what may wait in the source of stream "{name}" does'
             step = choose_rung(self.step, fill)
             if step == self.step:
                 return
-            why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
             self._move(step, fill, why)
         finally:
             self._lock.release()

@@ -23,7 +23,7 @@ from millpond.model.casts import cast_value
 from millpond.model.duckdb_words import quote_name
 from millpond.service.events import FollowerNeeds
 from millpond.service.ingest.relation_keys import check_keys
-from millpond.service.ingest.sequencer import relative_path
+from millpond.service.ingest.segment_refs import relative_path
 from millpond.service.ingest.versioned_rows import VersionedRows
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange

@@ -13,12 +13,9 @@ from __future__ import annotations
 import threading
 import time as clock_time
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
-
-import numpy as np
 
 from millpond.catalog.objects import StreamDef
 from millpond.catalog.option_values import parse_memory
@@ -29,14 +26,16 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
 from millpond.runtime.kafka.chunks import partition_name
-from millpond.runtime.protocol import INBOX, NO_PARTITIONS, Pipeline
+from millpond.runtime.protocol import INBOX, NO_PARTITIONS, Pipeline, Waiting
 from millpond.service.events import EpochTimes, Events
+from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.floors import ClockReading, FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
+from millpond.service.ingest.segment_refs import match_ref, number_runs, segment_ref
+from millpond.service.ingest.source_door import SourceDoor
 from millpond.service.queries.deferral import Deferral
 from millpond.service.queries.query_stems import QueryStems
-from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.store import remove_marked
@@ -83,8 +82,12 @@ class Sequencer(Pipeline):
         store: str,
         events: Events,
         pressure: Pressure,
+        source_door: SourceDoor,
+        actions: Actions,
         ahead: int = END,
     ) -> None:
+        self._source_door = source_door
+        self._actions = actions
         self._pressure = pressure
         self._deferral = Deferral()
         self._ahead = ahead
@@ -107,7 +110,16 @@ class Sequencer(Pipeline):
     def last_batch(self, source: str) -> int:
         return self._log.last_batch(source)
 
-    def plan(self, source: str, stream_ids: Sequence[int] | None) -> BatchPlan:
+    def plan(
+        self,
+        source: str,
+        stream_ids: Sequence[int] | None,
+        find_waiting: Callable[[], Waiting | None] = lambda: None,
+    ) -> BatchPlan:
+        sheddings = {
+            stream_id: self._source_door.decide(self._log.version, stream_id, find_waiting)
+            for stream_id in stream_ids or ()
+        }
         with self.stream_lock(source):
             version = self._log.version
             if source == INBOX:  # pushed rows were judged, and are held, from their acceptance on
@@ -121,6 +133,7 @@ class Sequencer(Pipeline):
                 s.id: self._plan_of(version, s.id, floors[s.id], self._arrival(version, s, now))
                 for s in streams
             }
+            plans = {id: replace(plan, shedding=sheddings[id]) for id, plan in plans.items()}
             return BatchPlan(self._store, plans, token)
 
     def _arrival(self, version: Version, stream: StreamDef, now: int) -> int:
@@ -180,25 +193,34 @@ class Sequencer(Pipeline):
             try:
                 if not self._intake.are_waiting(inbox_done):
                     raise StaleChange("some of these pushes are part of an epoch already")
-                version = self._log.commit(
-                    lambda before: self._change(
+
+                def change(before: Version) -> EpochChange:
+                    return self._change(
                         before, source, batch_id, plan, built, inbox_done, partitions, turn
                     )
-                )
+
+                if steps := self._source_door.list_steps(plan.streams):
+                    with self._actions.prepare(steps) as recorded:
+                        version = self._log.commit(lambda now: recorded.add_to(change(now), now))
+                else:
+                    version = self._log.commit(change)
             except (StaleChange, MillpondError):
                 # Nothing was done, and the batch may come again and again while the disk is full.
                 for item in built:
                     item.discard()
                 raise
             self._intake.mark_committed(inbox_done)
+            self._source_door.settle(plan.streams)
         self.release(plan)
         self._events.batch_committed(version, built, times)
 
     def release(self, plan: BatchPlan) -> None:
+        self._source_door.forget(plan.streams)
         if plan.token is not None:
             self._floors.release(plan.token)
 
     def abandon(self, plan: BatchPlan) -> None:
+        self._source_door.forget(plan.streams)
         # A task that was told to end may write for a while; the next failure removes that too.
         self._abandoned.append(plan.mark)
         with suppress(OSError):  # the store may be what failed
@@ -209,6 +231,8 @@ class Sequencer(Pipeline):
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
         self.troubles[stream_id] = reason
+        with suppress(MillpondError):  # a step that cannot be recorded is tried again later
+            self._source_door.pause(stream_id)
 
     def report_resumed(self, stream_id: int) -> None:
         self.troubles.pop(stream_id, None)
@@ -306,7 +330,9 @@ class Sequencer(Pipeline):
                     continue
                 clock = clocks.get(stream_id, version.clock(stream_id))
                 data = [b for b in by_stream[stream_id] if b.kind == DATA]
-                high = max((b.max_ts for b in data), default=None)
+                highs = [b.max_ts for b in data]
+                lost = (run.high for b in by_stream[stream_id] if b.kind == SHED for run in b.runs)
+                high = max([*highs, *(h for h in lost if h is not None)], default=None)
                 before = progress_of(clock)
                 came: dict[str, int | None] = {n: None for n, c in partitions.items() if c}
                 arrived = heartbeat.after_partitions(
@@ -353,64 +379,3 @@ def _highs(built: Sequence[BuiltSegment]) -> dict[str, int | None]:
             known = [h for h in (highs.get(name), run.high) if h is not None]
             highs[name] = max(known, default=None)
     return highs
-
-
-def number_runs(
-    built: Sequence[BuiltSegment], base: int
-) -> tuple[int, list[tuple[tuple[int, int], ...]]]:
-    """Give every run of every segment its place in the stream's arrival sequence.
-
-    Runs are laid in the order of (split key, offset). Returns the next free number and, per
-    segment, its (local start, base) pairs.
-    """
-    entries = []
-    for number, item in enumerate(built):
-        starts = [r.start for r in item.runs] + [item.file.rows]
-        for i, run in enumerate(item.runs):
-            entries.append((run.key, run.offset, number, run.start, starts[i + 1] - run.start))
-    entries.sort(key=lambda e: (e[0], e[1]))
-    lengths = np.array([e[4] for e in entries], dtype=np.int64)
-    bases = base + np.concatenate([[0], np.cumsum(lengths)])
-    runs: list[list[tuple[int, int]]] = [[] for _ in built]
-    for entry, start in zip(entries, bases[:-1], strict=True):
-        runs[entry[2]].append((entry[3], int(start)))
-    return int(bases[-1]), [tuple(sorted(r)) for r in runs]
-
-
-def relative_path(path: Path) -> str:
-    """A file of the store as the epoch log names it: its directory and its name."""
-    return f"{path.parent.name}/{path.name}"
-
-
-def segment_ref(
-    built: BuiltSegment, runs: tuple[tuple[int, int], ...], level: int = 0, epoch: int = 0
-) -> SegmentRef:
-    """A written segment as the epoch log will hold it.
-
-    Args:
-        built: The segment.
-        runs: `SegmentRef.seq_runs`, of a file whose rows are all the segment's.
-        level: Its level in the segment tree.
-        epoch: The epoch in which its elements arrived.
-    """
-    file = built.file
-    runs = tuple((start + built.start, base) for start, base in runs)
-    return SegmentRef(
-        id=0,
-        stream_id=built.stream_id,
-        kind=built.kind,
-        epoch=epoch,
-        level=level,
-        path=relative_path(file.path),
-        rows=file.rows,
-        min_ts=built.min_ts,
-        max_ts=built.max_ts,
-        seq_runs=runs,
-        checksum=file.checksum,
-        bytes=file.bytes,
-    )
-
-
-def match_ref(segment_id: int, low: int, upto: int, file: FileMeta) -> MatchRef:
-    """Written matches as the epoch log will hold them."""
-    return MatchRef(0, segment_id, low, upto, relative_path(file.path), file.checksum, file.bytes)

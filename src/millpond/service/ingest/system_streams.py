@@ -17,9 +17,10 @@ from millpond.catalog.objects import StreamDef
 from millpond.runtime.batch_tasks import BuiltSegment, in_time_order, write_segment
 from millpond.service.events import Events
 from millpond.service.ingest.floors import FloorsInFlight
-from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.ingest.segment_refs import segment_ref
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.segment_file import open_segment
 from millpond.state.version import SegmentRef, StreamClock, Version
 
 #: Of each row, the values of all columns but the instant.
@@ -47,6 +48,12 @@ class Appended:
         seq = clock.next_seq + self.built.file.rows
         return segment, replace(clock, next_seq=seq, high=self.at, arrived_at=self.at)
 
+    def add_to(self, change: EpochChange, now: Version) -> EpochChange:
+        """An epoch after a version, with the rows as elements."""
+        segment, clock = self.describe(now)
+        clocks = {**change.clocks, self.stream.id: clock}
+        return replace(change, segments=[*change.segments, segment], clocks=clocks)
+
 
 class SystemStreams:
     """Appends to the pond's own streams; safe to use from any thread."""
@@ -60,12 +67,16 @@ class SystemStreams:
     def append(self, stream: StreamDef, rows: Rows) -> None:
         """Make rows elements of this instant, in an epoch of their own; as `prepare`."""
         with self.prepare(stream, rows) as prepared:
+            self._log.commit(lambda now: prepared.add_to(EpochChange(kind="system"), now))
 
-            def change(version: Version) -> EpochChange:
-                segment, clock = prepared.describe(version)
-                return EpochChange(kind="system", segments=[segment], clocks={stream.id: clock})
+    def read_backwards(self, version: Version, stream: StreamDef) -> Iterator[pa.Table]:
+        """Yield the rows that are kept, the latest segment first, each in the order of arrival.
 
-            self._log.commit(change)
+        Raises:
+            MillpondError: STORE-602, a segment is corrupt.
+        """
+        for ref in sorted(version.segments(stream.id), key=lambda ref: ref.max_ts, reverse=True):
+            yield open_segment(self._store / ref.path, ref.checksum)
 
     @contextmanager
     def prepare(self, stream: StreamDef, rows: Rows) -> Iterator[Appended]:

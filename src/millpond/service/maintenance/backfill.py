@@ -15,7 +15,7 @@ from pathlib import Path
 
 from millpond.runtime.maintenance_tasks import BackfillJob, FoldJob, backfill, fold
 from millpond.runtime.protocol import Runtime
-from millpond.service.ingest.sequencer import match_ref
+from millpond.service.ingest.segment_refs import match_ref
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems

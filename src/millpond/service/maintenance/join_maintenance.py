@@ -21,7 +21,7 @@ from millpond.runtime import join_tasks
 from millpond.runtime.join_segments import BuiltRun
 from millpond.runtime.join_tasks import ProbeJob, ProbeResult
 from millpond.runtime.pair_files import BuiltPairs, FoldPairsJob, fold_pairs
-from millpond.service.ingest.sequencer import relative_path
+from millpond.service.ingest.segment_refs import relative_path
 from millpond.service.maintenance.join_rounds import (
     JoinSettings,
     Round,

@@ -28,7 +28,7 @@ from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.background import Background
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.ingest.actions import Actions
-from millpond.service.ingest.sequencer import match_ref, segment_ref
+from millpond.service.ingest.segment_refs import match_ref, segment_ref
 from millpond.service.maintenance.aggregate_maintenance import AggregateMaintenance
 from millpond.service.maintenance.backfill import Backfill
 from millpond.service.maintenance.join_maintenance import JoinMaintenance

@@ -16,7 +16,7 @@ import numpy as np
 from millpond.catalog.objects import StreamDef
 from millpond.runtime import batch_tasks
 from millpond.runtime.shared_log_task import MergeLogsJob, MergeLogsResult, merge_logs
-from millpond.service.ingest.sequencer import segment_ref
+from millpond.service.ingest.segment_refs import segment_ref
 from millpond.service.maintenance.segment_tasks import SegmentTasks
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog

@@ -35,6 +35,7 @@ class Metrics:
         self._rejects = Counter(
             "millpond_rejects", "Rows rejected", ["stream"], registry=self.registry
         )
+        self._shed = Counter("millpond_shed", "Elements shed", ["stream"], registry=self.registry)
         self._matches = Counter(
             "millpond_matches",
             "Pairs of element and predicate matched",
@@ -82,7 +83,9 @@ class Metrics:
         for item in built:
             stream = version.streams.get(item.stream_id)
             if stream is not None:
-                if item.kind != SHED:  # shed elements are counted at the door, as refused rows are
+                if item.kind == SHED:
+                    self._shed.labels(stream.name).inc(item.shed)
+                else:
                     counter = self._elements if item.kind == DATA else self._rejects
                     counter.labels(stream.name).inc(item.file.rows)
                 self._matches.labels(stream.name).inc(item.matched)
@@ -160,16 +163,14 @@ class Metrics:
         refused = CounterMetricFamily(
             "millpond_refused", "Rows refused because too much waited", labels=["stream"]
         )
-        shed = CounterMetricFamily("millpond_shed", "Elements shed", labels=["stream"])
         share = GaugeMetricFamily(
             "millpond_shedding", "Share of elements that is shed now", labels=["stream"]
         )
         for stream in version.named_streams():
             refused.add_metric([stream.name], door.refused.get(stream.id, 0))
-            shed.add_metric([stream.name], self._components.intake.shed.get(stream.id, 0))
             if stream.sheds:
                 share.add_metric([stream.name], SHARES[door.step_of(stream)][1])
-        yield from (refused, shed, share)
+        yield from (refused, share)
 
     def _disk(self) -> Iterator[Metric]:
         """How much room the store's file system has."""

@@ -14,15 +14,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-import pyarrow as pa
-
 from millpond.catalog.objects import Derived, StreamDef
-from millpond.engine.matching.match import match
+from millpond.engine.admission.shed import Shedding
+from millpond.engine.admission.wanted_elements import WantedElements
 from millpond.engine.matching.query_stem import snapshot_queries
-from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
-from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.service.queries.dependencies import may_read
 from millpond.service.queries.registration import Registrar
 from millpond.service.queries.weights import weight_of
@@ -30,35 +26,6 @@ from millpond.state.version import Version
 
 #: From which share on only the queries of the greatest weight are spared.
 _FEW = 0.75
-
-
-@dataclass(frozen=True)
-class WantedElements:
-    """What is spared on one step.
-
-    Attributes:
-        stem: The predicates of those who are spared; None: they want every element.
-        spared: The slots of these predicates as runs, for `name$shed`.
-    """
-
-    stem: StemSnapshot | None
-    slots: tuple[int, ...] = ()
-    spared: str = ""
-
-    def choose(self, elements: pa.Table) -> np.ndarray:
-        """Choose the elements that somebody wants: a mask of their number."""
-        count = elements.num_rows
-        if self.stem is None:
-            return np.ones(count, dtype=np.bool_)
-        found = match(elements, self.stem, ScalarEvaluator.of_this_thread())
-        if found.failed:
-            return np.ones(count, dtype=np.bool_)
-        mask = np.zeros(count, dtype=np.bool_)
-        reader = found.reader()
-        for slot in self.slots:
-            rows = reader.rows(slot, 0, count)
-            mask[rows] = True
-        return mask
 
 
 @dataclass
@@ -77,6 +44,13 @@ class Wanted:
         self._registrar = registrar
         self._known: dict[int, _Known] = {}
         self._lock = threading.Lock()
+
+    def choose_shedding(self, version: Version, stream: StreamDef, share: float) -> Shedding:
+        """Choose what a stream sheds, as its `overload` says, when it sheds about `share`."""
+        # The last step sheds what anybody wants, too.
+        if stream.overload == "shed lightest" and share < 1.0:
+            return Shedding(share, wanted=self.find(version, stream, share))
+        return Shedding(share, by_chunk=stream.overload == "shed chunks")
 
     def find(self, version: Version, stream: StreamDef, share: float) -> WantedElements:
         """Find what is spared of a stream when about `share` of its elements are to be shed."""

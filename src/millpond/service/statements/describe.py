@@ -91,8 +91,11 @@ def _describe_query(components: Components, query: QueryDef) -> Iterator[tuple[s
     if query.suspended is not None:
         yield "suspended", query.suspended
     yield "registered at", format_instant(query.registered_at)
-    followed = components.log.version.change_log(query.id) is not None
-    yield "changes", "computed" if followed else "not asked for yet"
+    if (reason := components.subscriptions.find_stop(query)) is not None:
+        yield "changes", f"suspended: {reason}"
+    else:
+        followed = components.log.version.change_log(query.id) is not None
+        yield "changes", "computed" if followed else "not asked for yet"
     bound = components.registrar.bind_or_suspend(query)
     if notes := components.find_notes(query, bound):
         yield "notes", "; ".join(notes)

@@ -59,7 +59,7 @@ def show(components: Components, entities: Entities, statement: Show) -> pa.Tabl
             return tabulate(["name", "arguments", "returns", "trusted", "calls", "rows"], functions)
         case "queries":
             queries = [
-                (q.name, _state(q), q.options.get("materialize", "lazy"), q.text)
+                (q.name, _state(components, q), q.options.get("materialize", "lazy"), q.text)
                 for q in version.queries.values()
             ]
             return tabulate(["name", "state", "materialize", "query"], queries)
@@ -136,9 +136,11 @@ def _list_names(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def _state(query: QueryDef) -> str:
+def _state(components: Components, query: QueryDef) -> str:
     if query.suspended is not None:
         return f"suspended: {query.suspended}"
+    if query.active and (reason := components.subscriptions.find_stop(query)) is not None:
+        return f"changes suspended: {reason}"
     return "active" if query.active else "inactive"
 
 

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.catalog.objects import SourceDef, StreamDef
+from millpond.model.schema import Schema
+from millpond.runtime.kafka.options import kafka_options
 from millpond.runtime.kafka.read_range import OffsetRange
-from millpond.runtime.spark.kafka_source import deal_ranges, limit_offsets
+from millpond.runtime.spark.kafka_source import (
+    WAITING,
+    RangesReader,
+    deal_ranges,
+    limit_offsets,
+)
 
 numbers = st.integers(0, 50_000)
 ranges = st.lists(st.tuples(numbers, numbers), max_size=6).map(
@@ -47,3 +55,22 @@ def test_a_batch_ends_where_it_has_enough(
     limited: dict[str, dict[str, int]],
 ) -> None:
     assert limit_offsets(start, ends, most) == limited
+
+
+def test_an_offset_says_what_waited_and_is_no_batch_by_that_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"bootstrap": "b:1", "topic": "t", "format": "json", "max_records": "100"}
+    options = kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+    reader = RangesReader(options, {"t": {"0": 50}}, 2)
+    monkeypatch.setattr(reader, "_ask", lambda: {"t": {"0": 200, "1": 30}})
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first[WAITING] == {"all": 180, "left": 180 - 101}
+    ranges = [r for part in reader.partitions(reader.initialOffset(), first) for r in part.value]
+    assert sum(r.stop - max(r.first, 0) for r in ranges) == 101
+    assert {r.topic for r in ranges} == {"t"}
+    second = reader.latestOffset(first, limit)
+    assert second[WAITING] == {"all": 79, "left": 0}
+    assert reader.latestOffset(second, limit) is second
+    assert [r.first for part in reader.partitions(first, second) for r in part.value] == [134, 17]

@@ -109,6 +109,59 @@ def test_a_query_that_fails_is_suspended_alone(pond: Pond) -> None:
     assert reason.endswith("Could not convert string 'x' to INT32")
 
 
+def test_everything_that_shows_a_query_says_why_its_changes_stopped(
+    pond: Pond, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = pond.register("SELECT CAST(k AS INTEGER) AS n FROM s", "bad", follow=True)
+    push(pond, (1, "1", 1), (2, "2", 1), (3, "3", 1))
+    assert bad.describe()["changes"]["stopped"] is None
+    push(pond, (4, "x", 1), (5, "5", 1))
+    reason = "Could not convert string 'x' to INT32"
+    (shown,) = pond.execute("SHOW QUERIES")[0].table.to_pylist()  # type: ignore[union-attr]
+    assert shown["state"].startswith("changes suspended: ")
+    assert reason in shown["state"]
+    assert reason in pond.execute("DESCRIBE bad")[0].facts["changes"]
+    assert reason in bad.describe()["changes"]["stopped"]
+    (warned,) = [r for r in caplog.records if "changes have stopped" in r.getMessage()]
+    assert reason in warned.getMessage()
+    assert vars(warned)["query"] == "bad"
+
+
+@pytest.mark.parametrize("after", [0, 1, "oldest"])
+def test_what_was_computed_before_changes_stopped_is_given_to_cursors(
+    pond: Pond, after: int | str
+) -> None:
+    bad = pond.register("SELECT CAST(k AS INTEGER) AS n FROM s", "bad", follow=True)
+    pond.execute("CREATE STREAM n AS SELECT CAST(k AS INTEGER) AS n FROM s")
+    push(pond, (1, "1", 1), (2, "2", 1), (3, "3", 1))
+    push(pond, (4, "x", 1), (5, "5", 1))
+    for followed, code in ((bad, "POND-402"), (pond.derived("n"), "POND-406")):
+        page = followed.fetch(after)
+        assert [c.row[-1] for c in page] == [1, 2][0 if after == "oldest" else int(after) :]
+        for cursor in (page.cursor, None):
+            with pytest.raises(MillpondError, match=code) as caught:
+                followed.fetch(cursor)
+            assert "AFTER 'oldest'" in (caught.value.hint or "")
+
+
+def test_changes_that_have_not_begun_are_noted(
+    pond: Pond, caplog: pytest.LogCaptureFixture
+) -> None:
+    push(pond, (1, "x", 1), (2, "y", 1))
+    bad = pond.register(
+        "SELECT CAST(k AS INTEGER) AS n FROM s [RANGE 3 SECONDS]", "bad", follow=True
+    )
+    push(pond, (3, "z", 1), (4, "z", 1))
+    push(pond, (5, "z", 1), (6, "z", 1))
+    (note,) = [n for n in bad.describe()["notes"] if "have not begun" in n]
+    assert "Could not convert string" in note
+    (warned,) = [r for r in caplog.records if "have not begun" in r.getMessage()]
+    assert vars(warned)["query"] == "bad"
+    push(pond, (20, "20", 1), (21, "21", 1))
+    assert [c.row for c in bad.fetch()] == [(20,)]
+    assert not [n for n in bad.describe()["notes"] if "have not begun" in n]
+
+
 def test_a_derived_stream_that_fails_stops_with_the_reason(pond: Pond) -> None:
     pond.execute("CREATE STREAM n AS SELECT CAST(k AS INTEGER) AS n FROM s")
     push(pond, (1, "1", 1), (2, "x", 1), (3, "3", 1))
@@ -459,3 +512,38 @@ def test_a_full_disk_delays_changes_and_loses_none(
     assert [c.row[0] for c in handle.fetch()] == [1, 2, 3]
     (result,) = pond.execute("FETCH t")
     assert [row[3] for row in result.changes.rows()] == [2, 3]
+
+
+#: The other query's window has the dataflow that both share see older elements.
+BESIDE = """
+CREATE STREAM g (ts TIMESTAMP, k STRING) TIMESTAMP BY ts;
+CREATE QUERY other WITH (follow = true) AS SELECT k FROM g [RANGE 1 MINUTE];
+"""
+CASTS = "CREATE QUERY casts WITH (follow = true) AS SELECT CAST(k AS INTEGER) AS n FROM g"
+
+
+def test_an_element_of_before_the_registration_fails_no_change_after_it(tmp_path: Path) -> None:
+    with open_local(tmp_path) as pond:
+        pond.execute(BESIDE)
+        _push_to_g(pond, 1, "bad")
+        _push_to_g(pond, 2, "3")  # so that the instant of the bad one is final
+        pond.catch_up()
+        pond.execute(CASTS)
+        _push_to_g(pond, 3, "4")
+        _push_to_g(pond, 4, "5")
+        pond.catch_up()
+        assert [row[-1] for row in pond.query("casts").fetch().rows()] == [3, 4]
+    with open_local(tmp_path) as pond:  # makes the dataflow anew
+        _push_to_g(pond, 5, "6")
+        pond.catch_up()
+        assert [row[-1] for row in pond.query("casts").fetch().rows()] == [3, 4, 5]
+        _push_to_g(pond, 6, "worse")
+        _push_to_g(pond, 7, "7")
+        pond.catch_up()
+        with pytest.raises(MillpondError, match="suspended"):
+            pond.query("casts").fetch().rows()
+        assert len(pond.query("other").fetch().rows()) == 6
+
+
+def _push_to_g(pond: Pond, second: int, k: str) -> None:
+    pond.ingest("g", [{"ts": f"2026-03-01 00:00:0{second}", "k": k}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,4 +99,30 @@ def test_what_cannot_be_recorded_is_not_done(door: Door, recorded: Recorded) -> 
     with pytest.raises(MillpondError, match="STORE-603"):
         door.enter(SHEDS, 10, 1)
     assert door.waiting_bytes == 800
+    assert door.step_of(SHEDS) == 0
+
+
+def test_steps_are_left_though_nobody_pushes_any_more(door: Door, recorded: Recorded) -> None:
+    door.enter(BLOCKS, 600, 6)
+    with pytest.raises(MillpondError, match="POND-417"):
+        door.enter(BLOCKS, 500, 5)
+    door.enter(SHEDS, 100, 1)
+    streams = {stream.id: stream for stream in (BLOCKS, SHEDS)}
+    door.relax(streams)
+    assert (door.step_of(SHEDS), door.is_holding_back(BLOCKS)) == (1, True)
+    door.leave(650)
+    door.relax(streams)
+    assert (door.step_of(SHEDS), door.is_holding_back(BLOCKS)) == (0, False)
+    assert recorded.steps[2:] == [("shed", "s", 0.5, 0.0), ("hold back", "b", 1.0, 0.0)]
+
+
+def test_a_stream_that_is_to_shed_no_more_leaves_its_step(door: Door, recorded: Recorded) -> None:
+    door.enter(SHEDS, 600, 6)
+    door.enter(SHEDS, 10, 1)
+    blocks = replace(SHEDS, overload="block")
+    door.relax({SHEDS.id: blocks})
+    assert door.step_of(blocks) == 0
+    assert recorded.steps == [("shed", "s", 0.0, 0.5), ("shed", "s", 0.5, 0.0)]
+    door.enter(SHEDS, 10, 1)
+    door.relax({})
     assert door.step_of(SHEDS) == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from millpond.cql.print.parameters import write_constant
 from millpond.errors import MillpondError
 from millpond.service.ingest.parameter_table import fill_table, read_parameters
 from millpond.service.queries.given_registration import table_of_parameters
@@ -43,13 +44,50 @@ def test_values_of_csv_have_the_types_of_their_columns() -> None:
         "name": "7",
         "k": "007",
         "v": 1.5,
-        "d": date(2026, 3, 1),
+        "d": "2026-03-01",
         "b": True,
         "city": "007",
     }
     assert read_parameters("v\n007\n", None).to_pylist() == [{"v": 7}]
     exact = read_parameters("v\n1.50\n", None, {"v": "decimal(10,2)"})
     assert exact.to_pylist() == [{"v": Decimal("1.50")}]
+
+
+def test_numbers_of_csv_are_taken_as_they_are_written() -> None:
+    written = ["9007199254740993", "1.5", "-0.25", "123456789012345678.91", "9223372036854775808"]
+    for texts in ([text] for text in written):
+        _check_exact(texts)
+    _check_exact(written)
+    (value,) = read_parameters("v\n1.5e3\n", None)["v"].to_pylist()
+    assert isinstance(value, float)
+    assert value == 1500.0
+    assert read_parameters("v,w\n1.5,1\n,2\n", None)["v"].to_pylist() == [Decimal("1.5"), None]
+
+
+def _check_exact(texts: list[str]) -> None:
+    table = read_parameters("\n".join(["k", *texts]), None)
+    rows = fill_table("SELECT * FROM s WHERE v < $k", table, {})
+    constants = [write_constant(options["params"]["k"]) for _, _, options in rows]
+    assert [Decimal(c.strip("()")) for c in constants] == [Decimal(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("1" * 39,), ("1" * 30, "0." + "1" * 20), ("9007199254740993", "1e3")],
+    ids=["long", "long together", "one with an exponent"],
+)
+def test_numbers_that_would_be_rounded_are_refused(values: tuple[str, ...]) -> None:
+    with pytest.raises(MillpondError, match="DATA-501") as caught:
+        read_parameters("\n".join(["v", *values]), None)
+    assert '"types"' in (caught.value.hint or "")
+
+
+def test_what_looks_like_a_time_stays_a_text_unless_its_type_is_given() -> None:
+    csv = "city,at,t\n2026-01-01,2026-01-01 12:00:00,12:30\n"
+    (row,) = read_parameters(csv, None).to_pylist()
+    assert row == {"city": "2026-01-01", "at": "2026-01-01 12:00:00", "t": "12:30"}
+    (row,) = read_parameters(csv, None, {"city": "DATE"}).to_pylist()
+    assert row["city"] == date(2026, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +97,12 @@ def test_values_of_csv_have_the_types_of_their_columns() -> None:
         ("a,b\n1\n", None, {}, "DATA-501"),
         ("v\nx\n", None, {"v": "BIGINT"}, "DATA-501"),
         ("v\n1\n", None, {"v": "UUID"}, "CQL-103"),
+        ("v\n1\n", None, {"w": "BIGINT"}, "CQL-103"),
         ("\ud800", None, {}, "DATA-501"),
         ("," * 20_000, None, {}, "DATA-501"),
         (None, b"no stream", {}, "DATA-501"),
     ],
-    ids=["empty", "ragged", "wrong", "no type", "surrogate", "wide", "no arrow"],
+    ids=["empty", "ragged", "wrong", "no type", "no column", "surrogate", "wide", "no arrow"],
 )
 def test_what_cannot_be_read(
     csv: str | None, arrow: bytes | None, types: dict[str, str], code: str

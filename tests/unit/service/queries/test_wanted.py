@@ -7,8 +7,9 @@ import pytest
 from tests.unit.service.conftest import components_of
 
 from millpond.catalog.objects import StreamDef
+from millpond.engine.admission.wanted_elements import WantedElements
 from millpond.service.pond import Pond
-from millpond.service.queries.wanted import Wanted, WantedElements
+from millpond.service.queries.wanted import Wanted
 
 FIRST, SECOND_STEP = 0.5, 0.9
 

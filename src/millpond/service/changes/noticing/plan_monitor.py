@@ -36,7 +36,6 @@ from millpond.planner.optimize.choices import (
     find_noticed_choices,
 )
 from millpond.service.background import Background
-from millpond.service.changes.advance_change import add_recorded
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.noticing.flows import Flows
@@ -159,7 +158,7 @@ class PlanMonitor(Background):
             settings = {**version.settings, SETTING: {**held, "noticed": given}}
             with self._actions.prepare(steps) as recorded:
                 change = EpochChange(kind="system", settings=settings)
-                self._log.commit(lambda now: add_recorded(change, now, recorded))
+                self._log.commit(lambda now: recorded.add_to(change, now))
         self._derivations.forget_plans(one.id for one in moved)
         self._advancer.wake()
 
