@@ -61,6 +61,7 @@ from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
 from millpond.service.ingest.relations import Relations
+from millpond.service.ingest.relaxing import Relaxing
 from millpond.service.ingest.sequencer import Sequencer
 from millpond.service.ingest.source_door import SourceDoor
 from millpond.service.ingest.system_streams import SystemStreams
@@ -268,6 +269,7 @@ class Components:
             settings.get("changes"),
         )
         self.new_derivations = NewDerivations(self.log, self.registrar, self.derivations)
+        self.relaxing = Relaxing(self.pressure, self._go_on)
         self.invoker.kept_answers.make_plan = self.derivations.plan_answer
         self.refresher = Refresher(
             self.log,
@@ -388,6 +390,7 @@ class Components:
             plan_monitor=self.plan_monitor,
             files=self.invoker.files,
             pressure=self.pressure,
+            relaxing=self.relaxing,
         )
         self._note_damage()
         self.registrar.resume_bound()
@@ -402,6 +405,12 @@ class Components:
         given = self.log.version.settings.get("queue_memory", OPTIONS["queue_memory"].default)
         return parse_memory(given)
 
+    def _go_on(self) -> None:
+        """Have done what was deferred."""
+        self.maintenance.wake()
+        self.advancer.wake()
+        self.refresher.wake()
+
     def alter_system(self, settings: Mapping[str, Any], statement: str | None = None) -> None:
         """Set settings of the pond, durably. Raises CQL-214."""
         checked = check_system_settings(settings, statement)
@@ -414,6 +423,9 @@ class Components:
             self.advancer.retry_suspended()
         if "query_memory" in checked:
             self.maintenance.wake()
+        # What gives way may have more room now.
+        self.relaxing.wake()
+        self.advancer.wake()
 
     def alter_stream(
         self, stream: StreamDef, options: Mapping[str, Any], statement: str | None = None
@@ -503,6 +515,7 @@ class Components:
         self.advancer.start()
         self.refresher.start()
         self.plan_monitor.start()
+        self.relaxing.start()
         self.inner_streams.drop_unread()
         self.replicas.start()
         self.sinks.start()
@@ -543,6 +556,7 @@ class Components:
             ("maintenance", self.maintenance.has_died),
             ("refresher", self.refresher.has_died),
             ("plan monitor", self.plan_monitor.has_died),
+            ("ladder of work", self.relaxing.has_died),
         ):
             if has_died:
                 return MillpondError(
@@ -561,6 +575,7 @@ class Components:
             self.replicas.stop()
             self.refresher.stop()
             self.plan_monitor.stop()
+            self.relaxing.stop()
             self.advancer.stop()
             self.maintenance.stop()
             self.runtime.stop()

@@ -32,6 +32,7 @@ from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.events import EpochTimes, Events, FollowerNeeds
 from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.pressure import Pressure
+from millpond.service.ingest.relaxing import Relaxing
 from millpond.service.maintenance.maintenance import Maintenance
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.registration import Registrar
@@ -96,6 +97,7 @@ class EventHandlers(Events):
         plan_monitor: PlanMonitor,
         files: Files,
         pressure: Pressure,
+        relaxing: Relaxing,
     ) -> None:
         """Name the parts that act on events. Called once, before any part is started."""
         self._log = epochs
@@ -109,6 +111,7 @@ class EventHandlers(Events):
         self._plan_monitor = plan_monitor
         self._files = files
         self._pressure = pressure
+        self._relaxing = relaxing
         epochs.call_after_commits(refresher.wake)
 
     # -- epochs --------------------------------------------------------------------------------
@@ -180,7 +183,8 @@ class EventHandlers(Events):
             log.warning("query %d cannot be followed: %s", query_id, error)
 
     def system_stream_grew(self) -> None:
-        """Wake those who follow a stream of the pond's own, and who merges its segments."""
+        """Wake who follows a stream of the pond's own, merges it, or leaves what it tells of."""
+        self._relaxing.wake()
         self._maintenance.wake()
         self._advancer.wake()
 

@@ -48,7 +48,7 @@ def test_each_scheduler_gives_the_same_changes_and_is_switched_while_running(
         for number, name in enumerate(("chain", "greedy")):
             pond.execute(f"ALTER SYSTEM SET (scheduler = '{name}', latency = '1 hour')")
             entity = pond.entities.one("scheduler:all")
-            assert entity.settings == {"scheduler": name, "latency": "1 HOUR"}
+            assert entity.settings == {"scheduler": name, "latency": "1 HOUR", "replanning": "auto"}
             pond.execute(QUERY.format(number))
             assert pond.query(f"q{number}").fetch(limit=100_000).rows() == expected
             waited = pond.entities.one(f"queues:q{number}")
@@ -65,7 +65,7 @@ def test_each_scheduler_gives_the_same_changes_and_is_switched_while_running(
     with open_local(tmp_path / "store", ManualClock()) as pond:
         assert pond.entities.one("scheduler:all").settings["scheduler"] == "greedy"
         changed = pond.entities.set("scheduler:all", {"scheduler": "fifo"})
-        assert changed.settings == {"scheduler": "fifo", "latency": "1 HOUR"}
+        assert changed.settings == {"scheduler": "fifo", "latency": "1 HOUR", "replanning": "auto"}
         push(pond, 600)
         with pytest.raises(MillpondError, match="Nothing of it can be set"):
             pond.entities.set("queues:q0", {"scheduler": "chain"})

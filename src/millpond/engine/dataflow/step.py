@@ -134,8 +134,10 @@ class Step:
         self._cuts = is_cut and not is_whole
         #: The last instants of the slices so far, after that of the step before.
         self._ends = [goals.after]
-        #: The most bytes put out by the operators for a byte of a slice.
+        #: The bytes that an operator puts out for a byte of input: of the one that puts out most.
         self._growth = 1.0
+        #: By place, the bytes of input of the slices that its operator ran on, and put out for it.
+        self._measured = [(0, 0)] * len(flow.nodes)
         self._broken: dict[str, MillpondError] = {}
         self._undefined: dict[str, int] = {}
         self._scalars = DuckDBScalars(None if history is None else self._recall)
@@ -161,6 +163,9 @@ class Step:
         if not self._cuts:
             self._ends.append(upto)
             return
+        # A mean and not the most ever: where time goes on and hardly a row comes, much expires, and
+        # for the rest of the step each slice would be one instant.
+        self._growth = max(1.0, *(given / max(taken, 1) for taken, given in self._measured))
         size = int(self._scheduling.slice_size / self._growth)
         self._ends.append(self._inputs.find_end(self._ends[-1], upto, size))
 
@@ -197,8 +202,9 @@ class Step:
                 queues.fail(place)
                 continue
             size = measure(delta, self._flow.widths[place])
-            taken = self._inputs.measure(self._ends[number], self._ends[number + 1])
-            self._growth = max(self._growth, size / max(taken, 1))
+            taken, given = self._measured[place]
+            taken += self._inputs.measure(self._ends[number], self._ends[number + 1])
+            self._measured[place] = taken, given + size
             queues.put(place, delta, size, clock())
         self.queues.slices = len(self._ends) - 1
 

@@ -9,7 +9,12 @@ from millpond.catalog.objects import RelationDef
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.changes.advance_jobs import Runnable
-from millpond.service.changes.giving_way.reducing import begin_period, describe_period, reduction_of
+from millpond.service.changes.giving_way.reducing import (
+    begin_period,
+    describe_period,
+    measure_given_up,
+    reduction_of,
+)
 from millpond.service.changes.shared_logs import count_changes
 from millpond.service.ingest.actions import Step
 from millpond.service.ingest.pressure import REDUCE
@@ -84,7 +89,10 @@ def list_switches(version: Version, gained: Sequence[Gained], fill: float) -> li
             before = reduction_of(stream, version.query_of(stream))
             after, name = derivation.reduction, version.name_of(stream)
             why = describe_period(name, before, after, item.clock.position)
-            steps.append((REDUCE, name, float(bool(before)), float(bool(after)), fill, why))
+            reduced = derivation.reduced
+            whole = derivation.bound if reduced is None else reduced.whole
+            shares = measure_given_up(before, whole), measure_given_up(after, whole)
+            steps.append((REDUCE, name, *shares, fill, why))
     return steps
 
 

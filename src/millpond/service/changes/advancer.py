@@ -230,20 +230,26 @@ class Advancer:
         with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
             is_over = wait_for(self._progress, lambda: self._done >= asked or self.stopping, left)
-        failure = self._failure
+        cause, failure = self._failure, self.failure
         if failure is not None and not self.stopping:
-            if isinstance(failure, MillpondError):
-                raise failure
-            detail = f"{type(failure).__name__}: {str(failure).split(chr(10), 1)[0]}"
-            raise MillpondError(
-                "INTERNAL-901", "changes could not be made; it is tried again", detail=detail
-            ) from failure
+            raise failure from (None if failure is cause else cause)
         return is_over
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `is_over` is true; it is called after every round of the advancer."""
         with self._progress:
             return wait_for(self._progress, lambda: is_over() or self.stopping, timeout)
+
+    @property
+    def failure(self) -> MillpondError | None:
+        """Why the last round failed, for all followers; it is tried again by itself."""
+        error = self._failure
+        if error is None or isinstance(error, MillpondError):
+            return error
+        detail = f"{type(error).__name__}: {str(error).split(chr(10), 1)[0]}"
+        return MillpondError(
+            "INTERNAL-901", "changes could not be made; it is tried again", detail=detail
+        )
 
     def trouble(self, stream: StreamDef) -> MillpondError | None:
         """Why the changes of a derivation cannot be computed now; None if they can."""
@@ -375,7 +381,7 @@ class Advancer:
                     busy |= self._advance(version, due)
                     self._join_shared_logs(due)
                 if not busy:
-                    self.ladder.rest()
+                    self.ladder.rest(version)
                 return busy
 
     def prepare(self, derivations: Iterable[Derivation]) -> None:

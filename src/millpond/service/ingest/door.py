@@ -109,6 +109,11 @@ class Door:
         """How many bytes may wait."""
         return self._limit()
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether any stream sheds or holds back."""
+        return bool(self._holding) or any(list(self._steps.values()))
+
     def step_of(self, stream: StreamDef) -> int:
         """The step a stream is on."""
         return self._steps.get(stream.id, 0)

@@ -119,6 +119,11 @@ class Pressure:
         """Whether a query of a weight is reduced now as far as it tolerates."""
         return weight <= self._weights[REDUCE]
 
+    @property
+    def gives_way(self) -> bool:
+        """Whether any step is taken, or somebody is deciding on one now."""
+        return bool(self.step) or self._lock.locked() or self._door.gives_way
+
     def note_source(self, stream_id: int, fill: float) -> None:
         """Note how much waits in the source of a stream that sheds, until the next `look`."""
         with self._lock:

@@ -52,6 +52,7 @@ def describe_status(components: Components) -> dict[str, Any]:
             *damage,
             *_check_disk(components),
             *_list_stopped(components),
+            *([] if trouble else _list_failed_rounds(components)),
             *_list_dead_sinks(components),
             *_list_still_replicas(components),
             *_check_clock(version, reading),
@@ -139,6 +140,15 @@ def _list_stopped(components: Components) -> list[dict[str, Any]]:
             rest = {"detail": str(reason), "hint": _HINT_STOPPED, "place": None}
             found.append({"code": "stopped", "message": what, **rest})
     return found
+
+
+def _list_failed_rounds(components: Components) -> list[dict[str, Any]]:
+    """Why no changes are made at all, if they are not."""
+    failure = components.advancer.failure
+    if failure is None:
+        return []
+    error = _tell(failure, _HINT_STOPPED)
+    return [{**error, "message": f"followed queries stand still: {error['message']}"}]
 
 
 def _tell(problem: MillpondError, hint: str) -> dict[str, Any]:

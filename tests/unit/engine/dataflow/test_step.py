@@ -90,6 +90,22 @@ def test_what_may_wait_is_bounded_where_output_is_larger_than_input(pond: Oracle
         assert flow.queues.most_bytes <= MEMORY + 2 * flow.queues.largest
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_slices_stay_large_behind_one_in_which_much_expires(pond: OraclePond, name: str) -> None:
+    """Hardly an element comes in an hour, but a window of them goes: that is soon over."""
+    plan = plan_query(pond.world, "SELECT k, count(*) AS n FROM s [RANGE 300 SECONDS] GROUP BY k")
+    counts = []
+    for gap in (0, 3_600):
+        stamps = AT + np.where(np.arange(len(AT)) < 700, 0, gap * 1_000_000)
+        feed = make_feed().set_column(0, "__ts", pa.array(stamps))
+        flow = Dataflow(plan, since=BEFORE)
+        flow.schedule(Scheduling(name, memory=MEMORY, clock=Ticks()))
+        flow.advance(GivenInputs({"s": feed}, 0), int(stamps[-1]))
+        assert flow.queues.most_bytes <= MEMORY + 2 * flow.queues.largest
+        counts.append(flow.queues.slices)
+    assert counts[1] < 2 * counts[0] + 20
+
+
 def test_a_row_that_fails_before_changes_are_given_does_not_count(pond: OraclePond) -> None:
     """The row leaves before `since`; the slices cannot know that, the whole step can."""
     places = np.arange(len(AT))

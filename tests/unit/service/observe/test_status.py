@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.unit.service.conftest import SECOND, components_of, rows
 
 from millpond.errors import MillpondError
@@ -57,6 +58,25 @@ def test_what_stands_still_is_a_problem(pond: Pond) -> None:
         "POND-404",
         'stream "d" stands still: it cannot be evaluated',
     )
+
+
+def test_a_round_of_changes_that_fails_is_a_problem(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.register("SELECT v FROM s", "q").fetch()
+    parts = components_of(pond)
+
+    def fail(*given: object) -> None:
+        raise OSError("no process runs")
+
+    monkeypatch.setattr(parts.runtime, "run", fail)
+    pond.ingest("s", [*rows(1, 2)])
+    with pytest.raises(MillpondError, match="INTERNAL-901"):
+        pond.catch_up()
+    (problem,) = describe_status(parts)["problems"]
+    assert (problem["code"], problem["detail"]) == ("INTERNAL-901", "OSError: no process runs")
+    assert problem["message"].startswith("followed queries stand still: changes could not be made")
 
 
 def test_a_clock_that_goes_back_is_a_problem_until_it_has_caught_up(tmp_path: Path) -> None:

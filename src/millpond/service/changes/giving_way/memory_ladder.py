@@ -67,6 +67,8 @@ class MemoryLadder:
         self._climbed_with = 0
         self._growth = 1.0
         self._settling = 0
+        #: The state, and the room for it, when rungs were looked at last.
+        self._seen = 0, 0
         #: The derivations that are suspended, by id, with their names.
         self._suspended: dict[int, str] = {}
 
@@ -98,14 +100,21 @@ class MemoryLadder:
         if is_behind and most is not None and memory + files >= _HELD_AT * most:
             self.shortage = f"{memory + files:,} of {most:,} bytes of state are taken"
 
-    def rest(self) -> None:
-        """Hold no push back: followers have caught up, so waiting would free nothing."""
+    def rest(self, version: Version) -> None:
+        """Leave what nobody needs any more, while followers have nothing to catch up with."""
+        # Waiting would free nothing.
         self.shortage = None
+        if not self._step:
+            return
+        weighed = self._accounts.list_weighed_state(version).values()
+        total = sum(memory + files for _, memory, files in weighed)
+        if (total, self._find_room(version)) != self._seen:
+            self._reduce(version, total)
 
     def _reduce(self, version: Version, total: int) -> None:
         """Climb or leave rungs, by the bytes of state."""
-        most = find_state_limit(version)
-        room = _ROOM * self._find_memory(version) if most is None else most
+        room = self._find_room(version)
+        self._seen = total, room
         self.fill = total / room
         if self._settling and total < self._climbed_with:
             self._growth = self._climbed_with / max(total, 1)
@@ -134,6 +143,11 @@ class MemoryLadder:
         elif not step:
             self._growth = 1.0
         self._step = step
+
+    def _find_room(self, version: Version) -> int:
+        """The bytes that state may take, in memory and in files."""
+        most = find_state_limit(version)
+        return _ROOM * self._find_memory(version) if most is None else most
 
     def _note_suspended(
         self, version: Version, failures: Mapping[int, MillpondError], fill: float

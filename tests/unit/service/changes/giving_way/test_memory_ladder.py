@@ -145,7 +145,7 @@ def test_pushes_are_held_back_near_the_limit_while_followers_are_behind() -> Non
     pond.is_behind = True
     pond.look()
     assert pond.ladder.shortage == "900 of 1,000 bytes of state are taken"
-    pond.ladder.rest()
+    pond.ladder.rest(pond.version())
     assert pond.ladder.shortage is None
     pond.state = {"a": (1.0, 899, 0)}
     pond.look()
@@ -153,3 +153,14 @@ def test_pushes_are_held_back_near_the_limit_while_followers_are_behind() -> Non
     pond.settings, pond.state = {}, {"a": (1.0, 10**9, 0)}
     pond.look()
     assert pond.ladder.shortage is None
+
+
+def test_steps_are_left_while_followers_rest_if_there_is_more_room() -> None:
+    pond = Pond()
+    pond.streams, pond.options = {}, tolerant(1)
+    assert steps_of(pond, 300) == [(300, 0.0, 1.0)]
+    pond.ladder.rest(pond.version())
+    assert pond.ladder.reduced_weight == 1.0
+    pond.settings = {"state_limit": "1 MB"}
+    pond.ladder.rest(pond.version())
+    assert pond.ladder.reduced_weight == 0.0

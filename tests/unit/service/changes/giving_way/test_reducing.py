@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from tests.unit.service.versions import segment, stream, version_of
 
 from millpond.catalog.objects import Derived, QueryDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.model.time import BEGINNING, LAST
-from millpond.service.changes.giving_way.reducing import Decision, Decisions, begin_period
+from millpond.model.windows import Range, Unbounded
+from millpond.service.changes.giving_way.reducing import (
+    Decision,
+    Decisions,
+    begin_period,
+    measure_given_up,
+)
 from millpond.state.database_tables import definition_of, definition_row
 from millpond.state.version import SegmentRef, StreamClock, StreamState
 
@@ -30,6 +37,20 @@ def test_who_is_not_heavier_than_what_gives_way_is_reduced_as_far_as_it_tolerate
     weight = 1.0
     asleep = replace(TOLERANT, options={**TOLERANT.options, "active": False})
     assert decide(asleep, 7).reduction == Reduction(2_000_000)
+
+
+def test_what_a_reduction_gives_up_is_a_share() -> None:
+    def share(reduction: Reduction, *windows: object) -> float:
+        leaves = [SimpleNamespace(window=window) for window in windows]
+        return measure_given_up(reduction, SimpleNamespace(streams=leaves))  # type: ignore[arg-type]
+
+    long, short = Range(40_000_000), Range(1_000_000)
+    assert share(Reduction(), long) == 0.0
+    assert share(Reduction(None, 5.0), Unbounded()) == 0.95
+    assert share(Reduction(2_000_000), short, long) == 0.95
+    assert share(Reduction(2_000_000, 50.0), long) == 0.975
+    assert share(Reduction(2_000_000), short) == 0.0
+    assert share(Reduction(2_000_000), long, Unbounded()) == 1.0
 
 
 def test_periods_are_kept_as_long_as_a_page_may_reach_them() -> None:
