@@ -449,7 +449,9 @@ LOOKS: dict[str, type[shapes.Shape]] = {
 def test_any_calls_in_any_order(examples: int) -> None:
     # Not made smaller when it fails: that takes minutes, and the steps can be read as they are.
     MADE.clear()
-    documented = {(c.method, c.path) for c in every_call(create_app(cast(Pond, None)))}
+    calls = every_call(create_app(cast(Pond, None)))
+    # Backups need a directory that the operator allows; test_backups_over_http.py makes them.
+    documented = {(c.method, c.path) for c in calls if not c.path.startswith("/v1/backups")}
     for attempts in (examples, 3 * examples):  # a few examples may happen to leave out a call
         run_state_machine_as_test(
             Surface,

@@ -1,6 +1,6 @@
 """A shared place in an object store that has conditional puts: S3 and what speaks like it.
 
-`obstore` gives the conditional put that `pyarrow.fs` lacks. Credentials come from where the cloud's
+`obstore` gives the conditional put that Arrow's file systems lack. Credentials come from where the cloud's
 own tools have them (environment, profile, the machine's role), never from a store or a statement.
 """
 

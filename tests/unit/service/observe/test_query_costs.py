@@ -36,7 +36,7 @@ def test_shares_add_up_to_all_there_is(tmp_path: Path) -> None:
         entities = [e for e in pond.entities.every() if e.id.startswith("operator:")]
         for figure, name in (("memory", "bytes"), ("seconds", "seconds")):
             shares = sum(getattr(cost, figure) for cost in costs.values())
-            assert shares == pytest.approx(sum(e.figures[name] for e in entities), rel=1e-3)
+            assert shares == pytest.approx(sum(e.figures[name] for e in entities), rel=1e-2)
         assert costs["more"].memory > costs["kinds"].memory / 10
         assert costs["counts"].shared > 0
         assert costs["kinds"].exact

@@ -128,15 +128,17 @@ def test_who_waits_keeps_up_and_leads_once_the_leader_has_left(open_store, url, 
     first.shared.announce("http://one")
     stream = define(first)
     waiting = SharedStore.open(url, tmp_path / "b", FORMAT)
-    told, stop, result = [], threading.Event(), []
+    fold, told, stop, result = waiting.follow(), [], threading.Event(), []
+    while read_leader(waiting.place) is None:
+        pass
 
     def wait():
-        result.append(wait_to_lead(waiting.place, waiting.follow(), told.append, stop))
+        result.append(wait_to_lead(waiting.place, fold, told.append, stop))
 
     thread = threading.Thread(target=wait)
     thread.start()
     push(first, stream, 5)
-    while waiting.follow().number < first.shared._log.number or not told:
+    while fold.number < first.shared._log.number or not told:
         assert thread.is_alive()
     assert told[0].url == "http://one"
     first.close()
