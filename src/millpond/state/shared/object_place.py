@@ -1,7 +1,8 @@
 """A shared place in an object store that has conditional puts: S3 and what speaks like it.
 
-`obstore` gives the conditional put that Arrow's file systems lack. Credentials come from where the cloud's
-own tools have them (environment, profile, the machine's role), never from a store or a statement.
+`obstore` gives the conditional put that Arrow's file systems lack. Credentials come from where the
+cloud's own tools have them (environment, profile, the machine's role), never from a store or a
+statement.
 """
 
 from __future__ import annotations
