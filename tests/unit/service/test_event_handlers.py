@@ -25,6 +25,7 @@ PARTS = (
     "plan_monitor",
     "files",
     "pressure",
+    "relaxing",
 )
 
 

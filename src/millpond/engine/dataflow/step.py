@@ -165,7 +165,7 @@ class Step:
             return
         # A mean and not the most ever: where time goes on and hardly a row comes, much expires, and
         # for the rest of the step each slice would be one instant.
-        self._growth = max(1.0, *(given / max(taken, 1) for taken, given in self._measured))
+        self._growth = max([1.0, *(given / max(taken, 1) for taken, given in self._measured)])
         size = int(self._scheduling.slice_size / self._growth)
         self._ends.append(self._inputs.find_end(self._ends[-1], upto, size))
 
