@@ -10,7 +10,7 @@ import httpx
 
 from millpond.api.client import feed_calls, handle_calls, pond_calls
 from millpond.api.client.methods import dress
-from millpond.api.client.reach import Turns, open_client
+from millpond.api.client.reach import ServerTurns, open_client
 from millpond.api.client.steps import (
     Give,
     HttpRequest,
@@ -105,7 +105,7 @@ class _AsyncLineReader:
 
     async def _send(self, request: HttpRequest, stream: bool = False) -> httpx.Response:
         """Send a request to the server that leads."""
-        turns = Turns(self._urls, self._http)
+        turns = ServerTurns(self._urls, self._http)
         while True:
             try:
                 response = await self._http.send(request.build(self._http), stream=stream)

@@ -32,7 +32,7 @@ _OTHERS_LEAD = ("STORE-606", "STORE-607")
 _C = TypeVar("_C", httpx.Client, httpx.AsyncClient)
 
 
-class Turns:
+class ServerTurns:
     """Which server one request is sent to, until one of them has done it."""
 
     def __init__(self, urls: Sequence[httpx.URL], http: httpx.Client | httpx.AsyncClient) -> None:

@@ -25,7 +25,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "PATIENCE", 0.05)
 
 
-class World:
+class TwoServers:
     """Two servers: what each does with a request, and what they were asked."""
 
     def __init__(self, a: str, b: str) -> None:
@@ -49,11 +49,13 @@ class World:
 
 
 @pytest.fixture(params=["blocking", "asyncio"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[World], Callable[..., object]]]:
+def connect(
+    request: pytest.FixtureRequest,
+) -> Iterator[Callable[[TwoServers], Callable[..., object]]]:
     """Gives what runs calls over a world, keeping the connection from call to call."""
     loop = asyncio.new_event_loop()
 
-    def make(world: World) -> Callable[..., object]:
+    def make(world: TwoServers) -> Callable[..., object]:
         transport = httpx.MockTransport(world)
         if request.param == "blocking":
             http = httpx.Client(transport=transport, base_url=URLS[0])
@@ -67,7 +69,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[World], Callab
 
 @pytest.mark.parametrize("first", ["refuses", "waits", "stopped leading"])
 def test_a_request_that_was_not_done_is_sent_to_the_next(connect, first: str) -> None:
-    world = World(first, "leads")
+    world = TwoServers(first, "leads")
     run = connect(world)
     assert run(send("POST", "/v1/queries", {"cql": "…"})).json() == {"from": "b"}
     assert world.asked == ["a/pond/v1/queries a", "b/v1/queries b"]
@@ -78,7 +80,7 @@ def test_a_request_that_was_not_done_is_sent_to_the_next(connect, first: str) ->
 
 
 def test_a_request_that_may_have_been_done_is_not_done_again(connect) -> None:
-    world = World("breaks", "leads")
+    world = TwoServers("breaks", "leads")
     run = connect(world)
     with pytest.raises(MillpondError, match=r"SERVE-705.*http://a/pond"):
         run(send("POST", "/v1/queries", {"cql": "…"}))
@@ -89,21 +91,21 @@ def test_a_request_that_may_have_been_done_is_not_done_again(connect) -> None:
 
 
 def test_nobody_leads_for_too_long(connect) -> None:
-    world = World("waits", "refuses")
+    world = TwoServers("waits", "refuses")
     with pytest.raises(MillpondError, match=r"SERVE-705|STORE-607"):
         connect(world)(get("/v1/status"))
     assert {asked.split("/")[0] for asked in world.asked} == {"a", "b"}
 
 
 def test_other_refusals_are_answers(connect) -> None:
-    world = World("is full", "leads")
+    world = TwoServers("is full", "leads")
     with pytest.raises(MillpondError, match="POND-405"):
         connect(world)(get("/v1/status"))
     assert len(world.asked) == 1
 
 
 def test_a_feed_is_read_where_somebody_leads() -> None:
-    world = World("waits", "leads")
+    world = TwoServers("waits", "leads")
     http = httpx.Client(transport=httpx.MockTransport(world), base_url=URLS[0])
 
     def read() -> Items[str]:
