@@ -164,7 +164,7 @@ LOSS_FIELDS: dict[str, tuple[str, ...]] = {
     "elements": ("unit/engine/admission/test_shed.py::test_every_element_is_counted_in_its_second",),
     "missing": ("unit/model/test_loss.py::test_what_a_loss_says",),
     "kept": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
-    "wrong": ("integration/service/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
+    "wrong": ("integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
 }  # fmt: skip
 CAUSES: dict[str, tuple[str, ...]] = {
     "expired": ("surfaces/test_promise.py::test_what_the_loss_does_not_concern_stays_exact",),
@@ -173,7 +173,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "sampled": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
     "shortened": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
     "budget": ("unit/service/changes/test_looks.py",),
-    "filtered": ("integration/service/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
+    "filtered": ("integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
 }  # fmt: skip
 
 #: The statements of section 2 of the page, and what answers or shows of them is held to.
@@ -181,7 +181,7 @@ STATEMENTS: dict[str, str] = {
     "CREATE QUERY q WITH (tolerate = 'window 10 minutes, sample 5 %, error 2 % at 95 %') AS SELECT v FROM s":
         "unit/catalog/test_tolerance.py::test_a_tolerance_is_read_and_its_text_means_the_same",
     "CREATE QUERY q WITH (tolerate = 'false positives 1 %') AS SELECT v FROM s":
-        "integration/service/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",
+        "integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",
     "CREATE QUERY q WITH (tolerate = 'nothing') AS SELECT v FROM s":
         "unit/service/queries/test_reductions.py::test_what_is_followed_does_not_become_another_query",
     "CREATE STREAM f (order_id BIGINT, item INTEGER, ts TIMESTAMP,"
