@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 
 import pytest
 from tests.unit.service.conftest import OpenPond, rows, values
@@ -74,3 +75,38 @@ def test_dates_are_constants_of_their_types(pond: Pond) -> None:
     assert values(query.invoke()) == [0]
     query.alter(params={"at": datetime.datetime(1970, 1, 1, 0, 0, 4)})
     assert values(query.invoke()) == [0, 1, 2]
+
+
+KEYS = [
+    "SELECT v FROM s ORDER BY $x",
+    "SELECT v, k FROM s ORDER BY v DESC, /* then */ ($x) DESC LIMIT 2",
+    "SELECT count(*) AS n FROM s GROUP BY $x",
+    "SELECT count(*) AS n FROM s GROUP BY GROUPING SETS ((k, $x), (v))",
+    "SELECT count(*) AS n FROM s GROUP BY ROLLUP (k, $x)",
+    "SELECT DISTINCT ON ($x) v FROM s",
+    "SELECT v FROM (SELECT v FROM s ORDER BY $x LIMIT 1) AS t",
+    "SELECT v FROM s UNION SELECT 3 AS v ORDER BY $x",
+    "SELECT v FROM s ORDER BY -- by\n $x",
+    "\n CREATE QUERY made AS SELECT v FROM s ORDER BY $x;",
+]
+
+
+def test_a_value_is_never_the_place_of_a_column(pond: Pond) -> None:
+    values = [1, -1, "k", datetime.date(2026, 1, 1)]
+    for text, value in itertools.product(KEYS, values):
+        with pytest.raises(MillpondError, match='"\\$x" stands where a column') as caught:
+            pond.register(text, params={"x": value})
+        span = caught.value.span
+        assert span is not None
+        assert text[span.start : span.end] == "$x"
+
+
+def test_beside_keys_a_value_is_a_value(pond: Pond) -> None:
+    text = (
+        "SELECT v, row_number() OVER (ORDER BY $a, v) AS n FROM s WHERE v IN ($a, $b)"
+        " ORDER BY abs(v - $b), v LIMIT $c"
+    )
+    query = pond.register(text, "q", params={"a": 1, "b": 2, "c": 1})
+    assert query.invoke().rows() == [(2, 2)]
+    query.alter(params={"a": 3, "c": 2})
+    assert query.invoke().rows() == [(2, 1), (3, 2)]
