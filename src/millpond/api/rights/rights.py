@@ -85,8 +85,7 @@ class Rights:
         """Whether a definition is the caller's query, or a stream or relation that is granted."""
         if isinstance(found, QueryDef):
             return self.owns(found)
-        is_source = isinstance(found, StreamDef | RelationDef)
-        return is_source and self.caller.is_granted(found.name)
+        return isinstance(found, StreamDef | RelationDef) and self.caller.is_granted(found.name)
 
     def may_read_query(self, query: QueryDef) -> bool:
         """Whether a query is the caller's, and over nothing but what the caller is granted."""
