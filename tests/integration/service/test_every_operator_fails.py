@@ -70,7 +70,8 @@ def test_every_operator_has_a_query() -> None:
         for label, kind in inspect.getmembers(import_module(name), inspect.isclass):
             if kind.__module__ == name and issubclass(kind, Node) and not label.startswith("_"):
                 found.add(label)
-    assert found == set(QUERIES)
+    # It is in shared logs alone, whose operators evaluate nothing.
+    assert found - {"PerQuery"} == set(QUERIES)
 
 
 class Switch:

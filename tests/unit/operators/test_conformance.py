@@ -53,6 +53,7 @@ from millpond.operators.join import Join
 from millpond.operators.negation import Negation
 from millpond.operators.nrr_join import NrrJoin
 from millpond.operators.one_row import OneRow
+from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node
@@ -551,6 +552,24 @@ def test_samples(data: st.DataObject) -> None:
         numbers = np.array([row[2] for row in rows], np.int64)
         chosen = choose_sample(seed, numbers, percent)
         return Counter({row: n for (row, n), c in zip(rows.items(), chosen, strict=True) if c})
+
+    check_operator(node, drawn, data.draw(cuts()), meaning)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_rows_of_several_queries(data: st.DataObject) -> None:
+    edge = data.draw(st.sampled_from(EDGES))
+    listed = st.tuples(st.sampled_from((None, "a")), st.lists(st.integers(0, 3), max_size=3))
+    drawn = {"one": data.draw(histories(listed.map(lambda r: (r[0], tuple(r[1]))), edge))}
+    node = PerQuery(GivenInput("one", (pa.string(), pa.list_(pa.int64())), edge), 1)
+
+    def meaning(rows: Rows) -> Rows:
+        found: Rows = Counter()
+        for (name, logs), n in rows.items():
+            for log in logs:
+                found[(name, log)] += n
+        return found
 
     check_operator(node, drawn, data.draw(cuts()), meaning)
 
