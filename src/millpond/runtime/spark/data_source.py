@@ -31,7 +31,9 @@ from pyspark.sql.types import StructType
 
 import millpond
 from millpond.errors import MillpondError
-from millpond.runtime.spark.data_writer import DEFAULT_URL, BatchesWriter, FrameWriter, WriteRequest
+from millpond.runtime.spark import patient_calls
+from millpond.runtime.spark.data_writer import BatchesWriter, FrameWriter, WriteRequest
+from millpond.runtime.spark.patient_calls import DEFAULT_URL, read_patience
 
 if TYPE_CHECKING:
     from millpond.service.results import Answer, Changes
@@ -53,6 +55,8 @@ class _ReadRequest:
             oldest kept.
         inexact: What is done with rows that are not exact: 'refuse', or 'say' it in two more
             columns of every row, `__exact` and `__loss` (a text, or NULL).
+        patience: For how many seconds changes are asked for again while the server cannot be
+            reached. Answers are asked for once: who asks is waiting for them.
     """
 
     url: str
@@ -63,6 +67,7 @@ class _ReadRequest:
     changes: str | None
     after: str | None
     inexact: str = "refuse"
+    patience: float = 0.0
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _ReadRequest:
@@ -75,6 +80,7 @@ class _ReadRequest:
             options.get("changes"),
             options.get("after"),
             options.get("inexact", "refuse").lower(),
+            read_patience(options),
         )
         if asked.inexact not in ("refuse", "say"):
             raise MillpondError(
@@ -101,15 +107,17 @@ class _ReadRequest:
         return self._promise(answer, answer.table)
 
     def page(self, after: str | int | None, limit: int) -> Changes:
-        with millpond.connect(self.url, self.token) as pond:
-            assert self.changes is not None
+        def ask(pond: Any) -> Changes:
             try:
-                followed: Any = pond.query(self.changes)
+                followed = pond.query(self.changes)
             except MillpondError as error:
                 if error.code not in ("CQL-201", "CQL-216"):
                     raise
                 followed = pond.derived(self.changes)
-            changes: Changes = followed.fetch(after, limit)
+            found: Changes = followed.fetch(after, limit)
+            return found
+
+        changes = patient_calls.call(self.url, self.token, self.patience, ask)
         table = changes.table
         place = table.schema.get_field_index("timestamp")
         stamps = table["timestamp"].cast(pa.timestamp("us"))
