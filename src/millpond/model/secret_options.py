@@ -14,9 +14,12 @@ _NAMES = re.compile(
     r"(?i)passw|passphrase|pwd|secret|token|credential|jaas|private|(api|access|account).?key"
     r"|\bkey$|signature|authorization"
 )
-#: Values that hold a secret beside other things: a URL with a password, a parameter of one.
+#: Values that hold a secret beside other things: a host with a user's password, and a parameter of
+#: a URL, a member of JSON or a line of properties whose name ends like a secret's.
 _VALUES = re.compile(
-    r"(?i)://[^/@\s]*:[^/@\s]+@|(passw\w*|pwd|secret\w*|token|api_?key|sig)\s*[=:]\s*\S"
+    r"(?i)(^|[/,;\s\"'])[^/@,;\s\"']+:[^/@\s]+@"
+    r"|(passw\w*|passphrase|pwd|secret\w*|token|credential\w*|jaas[\w.]*|api_?key|sig(nature)?"
+    r"|authorization)[\"']?\s*[=:]\s*\S"
 )
 _NAMED = re.compile(r"secret\('((?:[^']|'')+)'\)")
 
@@ -38,6 +41,10 @@ def find_literal_secret(options: Mapping[str, str]) -> str | None:
     'sasl.password'
     >>> find_literal_secret({"url": "jdbc:x://host/db?user=a&password=b"})
     'url'
+    >>> find_literal_secret({"config": '{"sasl.password": "x"}'})
+    'config'
+    >>> find_literal_secret({"bootstrap": "user:pass@host:9092"})
+    'bootstrap'
     >>> find_literal_secret({"password": "secret('db')", "sep": ";"}) is None
     True
     """

@@ -26,7 +26,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.state.arrow_file import corrupt_file_error, forget, open_arrow, write_arrow
+from millpond.state.arrow_file import (
+    corrupt_file_error,
+    forget,
+    open_arrow,
+    translate_write_errors,
+    write_bytes,
+)
 from millpond.state.version import Version
 from millpond.synopses.blocked_totals import BlockedTotals
 from millpond.synopses.group_totals import Grouped, GroupTotals
@@ -90,7 +96,9 @@ def write_totals(
         ],
         schema=_SCHEMA,
     )
-    meta = write_arrow(temporary, table, sync=False)
+    with translate_write_errors(temporary):
+        # Not `write_arrow`: nothing refers to these files, so no other machine looks for them.
+        meta = write_bytes(temporary, table, sync=False)
     path = temporary.with_name(f"{Path(segment).stem}.{meta.checksum}.arrow")
     temporary.rename(path)
     return path, meta.bytes

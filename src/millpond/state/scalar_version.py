@@ -4,6 +4,8 @@ The file DUCKDB of a store names the version that computed what is derived from 
 matches, pairs of joins, summaries. Under another version an expression may mean something else, so
 all of it is dropped, and made again from the elements. What was delivered stays: changes are never
 revised. Totals of segments need nothing of this; each of their files names its version.
+
+A shared store has the file as each leader has noted it, under its term; the last of them holds.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from millpond.model.owner_only import write_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.file_share import share_of
 from millpond.state.join_state import JoinChange
 from millpond.state.version import Version
 
@@ -33,11 +36,20 @@ def write_scalar_version(store: Path) -> None:
     sync_file(temporary)
     temporary.rename(store / FILE)
     sync_directory(store)
+    share = share_of(store / FILE)
+    if share is not None and share.term:
+        share.publish(store / FILE, f"{FILE}-{share.term:010}")
 
 
 def renew_derived(store: Path, epochs: EpochLog) -> None:
     """Drop all that another DuckDB derived from the store's elements, and note this one."""
     file = store / FILE
+    share = share_of(file)
+    if share is not None:
+        # What this directory says is of the time when it last led, or of nothing yet.
+        noted = share.list_names(store, f"{FILE}-")
+        if not noted or not share.fetch(file, noted[-1]):
+            file.unlink(missing_ok=True)
     found = file.read_text(errors="replace").strip() if file.is_file() else None
     if found == duckdb.__version__:
         return

@@ -390,6 +390,16 @@ def _undo(pond: Pond) -> None:
     restore(pond)
 
 
+def test_describe_shows_no_text_over_what_is_not_granted(callers: dict[str, httpx.Client]) -> None:
+    """Of a granted derived stream or relation; where it reads what is granted, it is shown."""
+    for role, client in callers.items():
+        for name, shown in (("late", True), ("seen", True), ("paid", role == "admin")):
+            answer = client.post("/v1/statements", json={"text": f"DESCRIBE {name}"})
+            assert answer.is_success
+            assert ("query" in answer.json()["results"][0]["facts"]) is shown, (role, name)
+            assert ("payroll" in answer.text) is (name == "paid" and shown), (role, name)
+
+
 def test_statements_that_only_an_admin_makes_though_others_of_their_kind_are_for_all(
     callers: dict[str, httpx.Client],
 ) -> None:

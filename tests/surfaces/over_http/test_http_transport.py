@@ -201,7 +201,11 @@ def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
         "path '/x', \"fs.s3a.secret.key\" 'hunter2'",
         "secret_key 'hunter2'",
         "apiKey 'hunter2'",
+        'config \'{"sasl.password": "hunter2"}\'',
+        "bootstrap 'me:hunter2@host:9092'",
+        "bootstrap 'a:9092,me:hunter2@host:9092'",
     )
+    sinks = ("url 'http://127.0.0.1:9/?token=hunter2'", "url 'http://me:hunter2@127.0.0.1:9/'")
 
     def call(url: str) -> None:
         for kind in ("STREAM", "RELATION"):
@@ -209,6 +213,15 @@ def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
                 text = f"CREATE {kind} made (a INTEGER) USING jdbc OPTIONS ({given})"
                 answers.append(httpx.post(f"{url}/v1/statements", json={"text": text}))
                 answers.append(httpx.post(f"{url}/v1/queries", json={"cql": text}))
+        then = f"USING parquet OPTIONS (path '/x') THEN kafka OPTIONS ({options[0]})"
+        text = f"CREATE STREAM made (a INTEGER) {then}"
+        answers.append(httpx.post(f"{url}/v1/statements", json={"text": text}))
+        for given in sinks:
+            for text in (
+                f"CREATE SINK made USING http ({given}) FROM QUERIES TAGGED t",
+                f"ALTER SINK made SET ({given.replace(' ', ' = ', 1)})",
+            ):
+                answers.append(httpx.post(f"{url}/v1/statements", json={"text": text}))
         named = "CREATE STREAM made (a INTEGER) USING jdbc OPTIONS (password secret('db'))"
         answers.append(httpx.post(f"{url}/v1/statements", json={"text": named}))
 
@@ -218,7 +231,7 @@ def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
         assert answer.json()["error"]["code"] == "POND-414"
         assert "hunter2" not in answer.text
     # What names a secret is held to what clients may read, as any other source.
-    assert "secret written out" in answers[0].text
+    assert all("secret written out" in answer.text for answer in answers[:-1])
     assert "secret written out" not in answers[-1].text
     assert "secret('db')" in audit()[-1]["statements"][0]
     logged = "".join(r.getMessage() for r in caplog.records if not r.name.startswith("http"))

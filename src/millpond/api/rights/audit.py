@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,9 +18,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.rights.caller import Caller
 from millpond.api.rights.gate import CALLER
-from millpond.cql.tree.statements import CreateSink, Statement
+from millpond.api.rights.rights import find_outer_secret
+from millpond.cql.tree.statements import Alter, CreateSink, Statement
 from millpond.errors import MillpondError
-from millpond.model.secret_options import find_literal_secret
 
 log = logging.getLogger("millpond.audit")
 # Statements are in no log until a file is named for them.
@@ -49,17 +48,18 @@ def note_statement(statement: Statement | str) -> None:
 
 def audited_text(statement: Statement) -> str:
     """A statement's text, without the options of a source or sink if one seems to be a secret."""
-    if isinstance(statement, CreateSink) and find_literal_secret(_texts(statement.options)):
-        return f"CREATE SINK {statement.name} USING {statement.format} (…)"
-    source = getattr(statement, "source", None)
-    if source is None or find_literal_secret(source.options) is None:
+    if find_outer_secret(statement) is None:
         return statement.text
-    before, behind = statement.text[: source.span.start], statement.text[source.span.end :]
+    match statement:
+        case CreateSink():
+            return f"CREATE SINK {statement.name} USING {statement.format} (…)"
+        case Alter():
+            return f"ALTER SINK {statement.name} SET (…)"
+    last = source = statement.source  # type: ignore[attr-defined]
+    while last.then is not None:
+        last = last.then
+    before, behind = statement.text[: source.span.start], statement.text[last.span.end :]
     return f"{before}USING {source.format} OPTIONS (…){behind}"
-
-
-def _texts(options: Mapping[str, Any]) -> dict[str, str]:
-    return {name: value for name, value in options.items() if isinstance(value, str)}
 
 
 def write_audit_to(path: Path) -> None:

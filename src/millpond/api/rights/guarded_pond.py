@@ -110,7 +110,8 @@ class GuardedPond:
             if isinstance(checked[0], statements.Show):
                 result = self._filter_shown(rights, checked[0], result)
             if result.facts is not None and not caller.is_admin:
-                seen = {k: v for k, v in result.facts.items() if k not in FACTS_OF_ADMINS}
+                hidden = {*FACTS_OF_ADMINS, *rights.list_hidden_facts(checked[0])}
+                seen = {k: v for k, v in result.facts.items() if k not in hidden}
                 result = replace(result, facts=seen)
             yield result
 

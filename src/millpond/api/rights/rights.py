@@ -56,6 +56,9 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.ShowCreate: Role.READER,
 }
 
+#: What to do about a secret in a webhook's URL.
+_SIGNED = "Leave it out: whoever receives can tell by the signature (key_env) who has sent."
+
 #: What SHOW lists of all callers' work, unfiltered.
 _SHOWN_TO_ADMINS = ("entities", "functions", "sinks", "constraints")
 #: The levels of EXPLAIN that name other queries.
@@ -228,6 +231,20 @@ class Rights:
         elif found is not None or not self.caller.is_admin:  # sinks are the admins'
             self.check_readable(name, statement.text, statement.name_span)
 
+    def list_hidden_facts(self, statement: Statement) -> tuple[str, ...]:
+        """What DESCRIBE keeps from the caller: a granted one's text over what is not granted."""
+        if not isinstance(statement, statements.Describe):
+            return ()
+        found = self._names.find(statement.name)
+        text = planned_text(found)
+        if text is None or isinstance(found, QueryDef):
+            return ()
+        try:
+            self.check_plan(text)
+        except MillpondError:
+            return ("query",)
+        return ()
+
     def _check_names(self, every: Iterable[NamedObject], text: str) -> None:
         """Raise CQL-201 for the first name of a stream, relation or summary that is not granted."""
         for named in every:
@@ -247,16 +264,32 @@ class Rights:
 
 
 def refuse_literal_secret(statement: Statement) -> None:
-    """Raise POND-414 for a source whose options have a secret written out, and do not show it."""
-    source = getattr(statement, "source", None)
-    name = None if source is None else find_literal_secret(source.options)
+    """Raise POND-414 if a source's or sink's options have a secret written out; do not show it."""
+    name = find_outer_secret(statement)
     if name is not None:
         raise MillpondError(
             "POND-414",
             f'the option "{name}" has a secret written out',
             detail="Definitions are kept and shown as they were written.",
-            hint=f"Write {name} secret('name'), and the secret into the server's file of secrets.",
+            hint=_SIGNED
+            if name == "url" and not hasattr(statement, "source")
+            else f"Write {name} secret('name'), and the secret into the server's file of secrets.",
         )
+
+
+def find_outer_secret(statement: Statement) -> str | None:
+    """The first option of a statement's source or sink with a secret written out; None without."""
+    if isinstance(statement, statements.CreateSink) or (
+        isinstance(statement, statements.Alter) and statement.kind == "sink"
+    ):
+        texts = {name: value for name, value in statement.options.items() if isinstance(value, str)}
+        return find_literal_secret(texts)
+    source = getattr(statement, "source", None)
+    while source is not None:
+        if (name := find_literal_secret(source.options)) is not None:
+            return name
+        source = source.then
+    return None
 
 
 def planned_text(found: object) -> str | None:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 from millpond.catalog.objects import fold_name
 from millpond.catalog.sink_def import SinkDef
 from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
+from millpond.model.secret_options import find_literal_secret
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.feeds.feeds import Feeds
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -298,7 +300,12 @@ def _describe_receiver(sink: SinkDef) -> str:
         return f"table {options['table']} of {options['database']} on {options['host']}"
     if sink.format == "delta":
         return f"table {options['path']}"
-    return str(options["url"]) if sink.format == "http" else f"topic {options['topic']}"
+    if sink.format == "kafka":
+        return f"topic {options['topic']}"
+    url = str(options["url"])
+    if find_literal_secret({"url": url}) is None:
+        return url
+    return f"{urlsplit(url).hostname} (the rest of the URL has a secret)"
 
 
 def _interrupt(worker: _Worker) -> None:

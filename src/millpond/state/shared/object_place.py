@@ -8,16 +8,14 @@ statement.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import open_owner_only
-from millpond.state.shared.place import PlaceError
+from millpond.state.shared.place import PlaceError, write_whole
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, RetryConfig
@@ -95,19 +93,13 @@ class ObjectPlace:
         """Write an object to a file, which appears whole; return False if the key has none."""
         import obstore
 
-        temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
-        with self._translate():
-            try:
-                found = obstore.get(self._store, key)
-                with open(temporary, "wb", opener=open_owner_only) as file:
-                    for chunk in found.stream(min_chunk_size=_CHUNK):
-                        file.write(chunk)
-                os.rename(temporary, to)
-            except FileNotFoundError:
-                return False
-            finally:
-                temporary.unlink(missing_ok=True)
-        return True
+        with self._translate(), suppress(FileNotFoundError):
+            found = obstore.get(self._store, key)
+            with write_whole(to) as file:
+                for chunk in found.stream(min_chunk_size=_CHUNK):
+                    file.write(chunk)
+            return True
+        return False
 
     @contextmanager
     def _translate(self) -> Iterator[None]:

@@ -6,12 +6,15 @@ Everything else is safe because an object never changes once it has a key, or be
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from millpond.errors import MillpondError
+from millpond.model.owner_only import open_owner_only
 
 
 class PlaceError(Exception):
@@ -60,6 +63,18 @@ class SharedPlace(Protocol):
     def download(self, key: str, to: Path) -> bool:
         """Write an object to a file, which appears whole; return False if the key has none."""
         ...
+
+
+@contextmanager
+def write_whole(to: Path) -> Iterator[BinaryIO]:
+    """Write a file that appears under its name once it is whole, and never otherwise."""
+    temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with open(temporary, "wb", opener=open_owner_only) as file:
+            yield file
+        os.rename(temporary, to)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextmanager

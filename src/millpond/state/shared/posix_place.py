@@ -16,7 +16,7 @@ from pathlib import Path
 
 from millpond.model.owner_only import make_directory, open_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file
-from millpond.state.shared.place import PlaceError
+from millpond.state.shared.place import PlaceError, write_whole
 
 
 class PosixPlace:
@@ -75,17 +75,11 @@ class PosixPlace:
 
     def download(self, key: str, to: Path) -> bool:
         """Write an object to a file, which appears whole; return False if the key has none."""
-        temporary = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
-        with self._translate():
-            try:
-                with open(temporary, "wb", opener=open_owner_only) as file:
-                    file.write(self._path(key).read_bytes())
-                os.rename(temporary, to)
-            except FileNotFoundError:
-                return False
-            finally:
-                temporary.unlink(missing_ok=True)
-        return True
+        with self._translate(), suppress(FileNotFoundError):
+            with open(self._path(key), "rb") as found, write_whole(to) as file:
+                shutil.copyfileobj(found, file)
+            return True
+        return False
 
     def _path(self, key: str) -> Path:
         return self._directory / key

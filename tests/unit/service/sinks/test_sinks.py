@@ -181,6 +181,17 @@ def test_there_are_not_more_sinks_than_threads_are_wanted(
     assert refused(pond, f"CREATE SINK l {OPEN}").code == "POND-405"
 
 
+def test_a_secret_in_a_url_is_not_listed(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever may write on the machine may have one; lists and the status do not show it."""
+    monkeypatch.setenv("HOOK_KEY", KEY.decode())
+    url = "http://127.0.0.1:9/?token=hunter2"
+    pond.execute(f"CREATE SINK k {OPEN.replace('http://h/', url)}")
+    listed = f"{pond.execute('SHOW SINKS')} {pond.execute('DESCRIBE k')} {pond.status()}"
+    assert "hunter2" not in listed
+    assert "127.0.0.1 (the rest" in listed
+    assert "hunter2" in str(pond.execute("SHOW CREATE SINK k"))
+
+
 def test_clients_deliver_where_the_operator_lets_them(pond: Pond, receiver: Receiver) -> None:
     host = receiver.url.removeprefix("http://").split("/")[0]
     mine = f"USING http (url '{receiver.url}', key_env 'MILLPOND_SINK_KEY') FROM QUERIES TAGGED fed"

@@ -3,12 +3,15 @@
 import shutil
 import threading
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
+from millpond.state import scalar_version
+from millpond.state.aggregate_file import write_totals
 from millpond.state.database import database
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.inbox.push_file import read_push
@@ -17,7 +20,7 @@ from millpond.state.shared import shared_log
 from millpond.state.shared.leader import read_leader, wait_to_lead
 from millpond.state.shared.shared_log import list_shared_snapshots
 from millpond.state.shared.shared_store import SharedStore
-from millpond.state.store import FORMAT, Store
+from millpond.state.store import FORMAT, Store, new_path
 
 
 @pytest.fixture
@@ -75,6 +78,21 @@ def test_a_directory_knows_its_shared_store(open_store, tmp_path):
     again.close()
     shutil.rmtree(tmp_path / "a")
     assert [row.high for row in open_store("a").inbox.list_pending()] == [7]
+
+
+def test_a_new_driver_drops_what_another_duckdb_derived(open_store, monkeypatch):
+    """Its own directory says nothing of what the shared files were made with."""
+    monkeypatch.setattr(duckdb, "__version__", "0.9.9")
+    first = open_store("a")
+    first.close()
+    monkeypatch.undo()
+    dropped = []
+    monkeypatch.setattr(scalar_version, "_has_derived", lambda version: dropped.append(1))
+    open_store("b").close()
+    assert dropped == [1]
+    open_store("c").close()
+    open_store("a").close()
+    assert dropped == [1]
 
 
 def test_a_directory_of_another_store_is_refused(open_store, tmp_path):
@@ -178,3 +196,10 @@ def test_a_leader_that_sees_another_stops_before_it_writes(open_store):
     assert first.failure.code == "STORE-606"
     assert read_leader(second.shared.place).url == "http://two"
     assert second.failure is None
+
+
+def test_totals_of_segments_are_nobody_elses(open_store, url):
+    """Nothing refers to them: each driver makes its own."""
+    store = open_store("a")
+    write_totals(new_path(store.directory, "aggregates"), "segments/1.arrow", {})
+    assert store.shared.place.list_keys("files/aggregates") == []
