@@ -265,6 +265,8 @@ def test_a_store_that_is_older_than_the_topic_stops_the_sink(out, senders):
     with pytest.raises(DeliveryError, match="older than the topic") as stopped:
         senders().send(delivery(2))
     assert stopped.value.is_final
+    send_at_last(sender, delivery(4))  # whose id was taken, but not the sink
+    assert numbers(out) == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def test_another_sinks_open_transaction_hides_no_cursor(out, senders):

@@ -68,7 +68,6 @@ class CursorSender(ABC):
             if self._connection is None:
                 self._last = self._take_over(identity)
                 self._check_cursor(identity, number, delivery)
-                self._claim(identity)
             mark = self._mark(delivery.cursor)
             if self._last.number and self._last.cursor == mark:
                 return
@@ -130,9 +129,6 @@ class CursorSender(ABC):
     def _mark(self, cursor: str) -> str:
         """Return what the receiver keeps of a cursor: the cursor, unless it has no place for it."""
         return cursor
-
-    def _claim(self, identity: str) -> None:
-        """Let the receiver say that this sender has taken over, if it would not know otherwise."""
 
     # -- for them --------------------------------------------------------------------------------
 

@@ -110,8 +110,12 @@ class KafkaSender(CursorSender):
         kept = [value for key, value in records if key == identity.encode()]
         return _read_record(kept[-1] if kept else None)
 
-    def _claim(self, identity: str) -> None:
-        """Commit a record that this sender has taken over; then learn what the topic has."""
+    def _check_cursor(self, identity: str, number: int, delivery: Delivery) -> None:
+        """Refuse as every sink does; then claim the sink, and learn what the topic has.
+
+        Whoever is refused claims nothing: the sender it has fenced goes on.
+        """
+        super()._check_cursor(identity, number, delivery)
         if self._owner != self._me:
             self._connection.begin_transaction()
             self._produce_all([(self._cursors, identity.encode(), self._record(self._last))])
