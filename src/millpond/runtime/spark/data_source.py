@@ -29,7 +29,6 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-import millpond
 from millpond.errors import MillpondError
 from millpond.runtime.spark import patient_calls
 from millpond.runtime.spark.data_writer import BatchesWriter, FrameWriter, WriteRequest
@@ -98,12 +97,14 @@ class _ReadRequest:
         return asked
 
     def answer(self) -> pa.Table:
-        with millpond.connect(self.url, self.token) as pond:
+        def ask(pond: Any) -> Answer:
             if self.query is not None:
-                answer = pond.query(self.query).invoke(self.at)
+                found: Answer = pond.query(self.query).invoke(self.at)
             else:
-                assert self.cql is not None
-                answer = pond.ask(self.cql)
+                found = pond.ask(self.cql)
+            return found
+
+        answer = patient_calls.call(self.url, self.token, 0.0, ask)
         return self._promise(answer, answer.table)
 
     def page(self, after: str | int | None, limit: int) -> Changes:

@@ -25,7 +25,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import millpond
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.spark import patient_calls
@@ -127,8 +126,9 @@ class WriteRequest:
         """Remove what tasks sent, if the server is there; else it removes it after a day."""
         parts = [part for task in tasks if task is not None for part in task.parts]
         try:
-            with millpond.connect(self.url, self.token) as pond:
-                pond.unstage(self.stream, parts)
+            patient_calls.call(
+                self.url, self.token, 0.0, lambda pond: pond.unstage(self.stream, parts)
+            )
         except MillpondError:
             pass
 
