@@ -120,7 +120,8 @@ def connect(url: str | None = None, token: str | None = None) -> RemotePond:
     """Reach a served pond over HTTP, with the same surface as an embedded one.
 
     Args:
-        url: The server's URL; None for the variable MILLPOND_URL, or http://127.0.0.1:6455.
+        url: The server's URL; None for the variable MILLPOND_URL, or http://127.0.0.1:6455. Several
+            with commas between them are those of one shared store: whichever leads is asked.
         token: The server's token, if it has one; None for the variable MILLPOND_TOKEN.
 
     Raises:

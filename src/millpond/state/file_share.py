@@ -111,6 +111,6 @@ def open_by(opener: Callable[[Path, str], FileShare]) -> None:
 def _read_environment() -> None:
     """Share what this process's environment names; in a worker, after the fork."""
     directory, url = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(PLACE_VARIABLE)
-    if directory and url and _openers:
+    if directory and url:
         share_directory(Path(directory), _openers[0](Path(directory), url))
     _told.append(os.getpid())

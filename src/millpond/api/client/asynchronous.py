@@ -10,9 +10,10 @@ import httpx
 
 from millpond.api.client import feed_calls, handle_calls, pond_calls
 from millpond.api.client.methods import dress
-from millpond.api.client.reach import open_client
+from millpond.api.client.reach import ServerTurns, open_client
 from millpond.api.client.steps import (
     Give,
+    HttpRequest,
     Items,
     Lines,
     NextLine,
@@ -33,12 +34,12 @@ _T = TypeVar("_T")
 class AsyncConnection:
     """Takes the steps of calls in an event loop."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+        self.http, self._urls = http, urls
 
     async def run(self, steps: Steps[_T]) -> _T:
         """Make a call and return what it gives."""
-        reader = _AsyncLineReader(self.http)
+        reader = _AsyncLineReader(self.http, self._urls)
         try:
             step = next(steps)
             while True:
@@ -54,7 +55,7 @@ class AsyncConnection:
 
     async def iterate(self, steps: Items[_T]) -> AsyncIterator[_T]:
         """Make a call and yield what it gives."""
-        reader = _AsyncLineReader(self.http)
+        reader = _AsyncLineReader(self.http, self._urls)
         try:
             step = next(steps)
             while True:
@@ -77,31 +78,48 @@ class AsyncConnection:
 class _AsyncLineReader:
     """Takes steps one by one; holds the answer that is read line by line."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+        self._http, self._urls = http, urls
         self._response: httpx.Response | None = None
         self._lines: AsyncIterator[str] | None = None
 
     async def take(self, step: Step) -> Any:
         """Take a step and return what it gives."""
-        try:
-            match step:
-                case Lines(request):
-                    await self.close()
-                    self._response = await self._http.send(request.build(self._http), stream=True)
-                    if not self._response.is_success:
-                        await self._response.aread()
-                        check(self._response)
-                    self._lines = self._response.aiter_lines()
-                    return None
-                case NextLine():
-                    assert self._lines is not None
+        match step:
+            case Lines(request):
+                await self.close()
+                self._response = await self._send(request, stream=True)
+                if not self._response.is_success:
+                    check(self._response)
+                self._lines = self._response.aiter_lines()
+                return None
+            case NextLine():
+                assert self._lines is not None
+                try:
                     return await anext(self._lines, None)
-                case Pause(seconds):
-                    return await asyncio.sleep(seconds)
-            return await self._http.send(step.build(self._http))
-        except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
-            raise unreachable_error(self._http, error) from error
+                except httpx.TransportError as error:
+                    raise unreachable_error(self._http, error) from error
+            case Pause(seconds):
+                return await asyncio.sleep(seconds)
+        return await self._send(step)
+
+    async def _send(self, request: HttpRequest, stream: bool = False) -> httpx.Response:
+        """Send a request to the server that leads."""
+        turns = ServerTurns(self._urls, self._http)
+        while True:
+            try:
+                response = await self._http.send(request.build(self._http), stream=stream)
+                if not response.is_success:
+                    await response.aread()
+                wait = turns.wait_before_next(response)
+            except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
+                failed = unreachable_error(self._http, error)
+                if (wait := turns.wait_after(error)) is None:
+                    raise failed from error
+            else:
+                if wait is None:
+                    return response
+            await asyncio.sleep(wait)
 
     async def close(self) -> None:
         """Close the answer that is read."""
@@ -160,8 +178,8 @@ def _connection_of(held: Any) -> AsyncConnection:
 class AsyncRemotePond:
     """The pond's surface over HTTP, for asyncio; of one event loop."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._connection = AsyncConnection(http)
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+        self._connection = AsyncConnection(http, urls)
 
     async def __aenter__(self) -> AsyncRemotePond:
         return self
@@ -290,7 +308,7 @@ async def connect_async(
     url: str | None = None, token: str | None = None, *, http: httpx.AsyncClient | None = None
 ) -> AsyncRemotePond:
     """As `connect`, for asyncio: `async with await connect_async() as mp: …`."""
-    pond = AsyncRemotePond(open_client(httpx.AsyncClient, url, token, http))
+    pond = AsyncRemotePond(*open_client(httpx.AsyncClient, url, token, http))
     try:
         await pond.check()
     except MillpondError:

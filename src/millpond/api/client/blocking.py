@@ -10,9 +10,10 @@ import httpx
 
 from millpond.api.client import feed_calls, handle_calls, pond_calls
 from millpond.api.client.methods import dress
-from millpond.api.client.reach import open_client
+from millpond.api.client.reach import ServerTurns, open_client
 from millpond.api.client.steps import (
     Give,
+    HttpRequest,
     Items,
     Lines,
     NextLine,
@@ -33,12 +34,12 @@ _T = TypeVar("_T")
 class Connection:
     """Takes the steps of calls, and has the thread wait; safe to use from several threads."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self.http = http
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+        self.http, self._urls = http, urls
 
     def run(self, steps: Steps[_T]) -> _T:
         """Make a call and return what it gives."""
-        reader = _LineReader(self.http)
+        reader = _LineReader(self.http, self._urls)
         try:
             step = next(steps)
             while True:
@@ -54,7 +55,7 @@ class Connection:
 
     def iterate(self, steps: Items[_T]) -> Iterator[_T]:
         """Make a call and yield what it gives."""
-        reader = _LineReader(self.http)
+        reader = _LineReader(self.http, self._urls)
         try:
             step = next(steps)
             while True:
@@ -77,30 +78,47 @@ class Connection:
 class _LineReader:
     """Takes steps one by one; holds the answer that is read line by line."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+        self._http, self._urls = http, urls
         self._response: httpx.Response | None = None
         self._lines: Iterator[str] = iter(())
 
     def take(self, step: Step) -> Any:
         """Take a step and return what it gives."""
-        try:
-            match step:
-                case Lines(request):
-                    self.close()
-                    self._response = self._http.send(request.build(self._http), stream=True)
-                    if not self._response.is_success:
-                        self._response.read()
-                        check(self._response)
-                    self._lines = self._response.iter_lines()
-                    return None
-                case NextLine():
+        match step:
+            case Lines(request):
+                self.close()
+                self._response = self._send(request, stream=True)
+                if not self._response.is_success:
+                    check(self._response)
+                self._lines = self._response.iter_lines()
+                return None
+            case NextLine():
+                try:
                     return next(self._lines, None)
-                case Pause(seconds):
-                    return time.sleep(seconds)
-            return self._http.send(step.build(self._http))
-        except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
-            raise unreachable_error(self._http, error) from error
+                except httpx.TransportError as error:
+                    raise unreachable_error(self._http, error) from error
+            case Pause(seconds):
+                return time.sleep(seconds)
+        return self._send(step)
+
+    def _send(self, request: HttpRequest, stream: bool = False) -> httpx.Response:
+        """Send a request to the server that leads."""
+        turns = ServerTurns(self._urls, self._http)
+        while True:
+            try:
+                response = self._http.send(request.build(self._http), stream=stream)
+                if not response.is_success:
+                    response.read()
+                wait = turns.wait_before_next(response)
+            except (httpx.TransportError, httpx.UnsupportedProtocol) as error:
+                failed = unreachable_error(self._http, error)
+                if (wait := turns.wait_after(error)) is None:
+                    raise failed from error
+            else:
+                if wait is None:
+                    return response
+            time.sleep(wait)
 
     def close(self) -> None:
         """Close the answer that is read."""
@@ -157,8 +175,8 @@ def _connection_of(held: Any) -> Connection:
 class RemotePond:
     """The pond's surface over HTTP; safe to use from several threads."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self._connection = Connection(http)
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+        self._connection = Connection(http, urls)
 
     def __enter__(self) -> RemotePond:
         return self
@@ -286,7 +304,8 @@ def connect(
     """The pond served at a URL.
 
     Args:
-        url: The server's URL; None for MILLPOND_URL, or http://127.0.0.1:6455.
+        url: The server's URL; None for MILLPOND_URL, or http://127.0.0.1:6455. Several with commas
+            between them are those of one shared store: whichever leads is asked.
         token: The server's token, if it has one; None for MILLPOND_TOKEN. 'auto' stands for the
             one that `millpond serve --token auto` keeps on this machine.
         http: A client of your own (for proxies, certificates, timeouts) with its `base_url` set.
@@ -295,7 +314,7 @@ def connect(
         MillpondError: SERVE-705, no Millpond server answers at the URL; SERVE-706, not to this
             token.
     """
-    pond = RemotePond(open_client(httpx.Client, url, token, http))
+    pond = RemotePond(*open_client(httpx.Client, url, token, http))
     try:
         pond.check()
     except MillpondError:

@@ -70,11 +70,22 @@ def _find_obstacle_of_stream(bound: BoundQuery) -> str | None:
     return None
 
 
+def find_obstacle_above(bound: BoundQuery, select: exp.Select) -> str | None:
+    """Say why the rows that a SELECT's WHERE chooses may not be others; None if they may.
+
+    The SELECT is one of the query's tree, which is relation-valued.
+    """
+    return _judge_select(select) or _climb_from([select], bound.tree)
+
+
 def _climb_all(body: exp.Expr, table: str) -> str | None:
     """Judge every place at which the rows of a slice come into the query."""
     starts = [node for node in body.find_all(exp.Table) if node.meta.get(LEAF) == table]
-    if not starts:
-        return _NOT_KNOWN
+    return _climb_from([*starts], body) if starts else _NOT_KNOWN
+
+
+def _climb_from(starts: list[exp.Expr], body: exp.Expr) -> str | None:
+    """Judge all that is above some inputs."""
     seen: set[int] = set()
     while starts:
         node = starts.pop()

@@ -127,8 +127,9 @@ class Checkpoint:
                 raise self._damage(f"{name} is not what Spark wrote")
 
     def _list_files(self, number: int) -> list[str]:
-        """The files a batch rests on: its offsets, and the source's own log as far as it counts."""
-        names = ["metadata", f"offsets/{number}"]
+        """The files a batch rests on: its offsets and those before, and the source's own log."""
+        # Spark wants the offsets of the batch before, too: what the last batch read begins there.
+        names = ["metadata", *(f"offsets/{n}" for n in (number - 1, number) if n >= 0)]
         for source in sorted((self.folder / "sources").glob("*")):
             logs = {
                 int(file.name.removesuffix(_COMPACT)): file.name

@@ -47,6 +47,7 @@ from millpond.runtime.spark.session import (
     note_process,
     quiet_teardown,
     start_session,
+    tell_given,
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta
@@ -111,6 +112,7 @@ class SparkRuntime:
         self._pipeline = pipeline
         self._store = store
         if self._given is not None:
+            tell_given(self._given, tell_workers(store))
             self._make_scratch()
             if self._given.sparkContext.master.startswith("local"):
                 # Workers must find Millpond where this process found it.
@@ -291,6 +293,9 @@ class SparkRuntime:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         self._supervisor.stop()
         self._machine.stop()
+        if self._given is not None:
+            for name in tell_workers(self._store):
+                self._given.sparkContext.environment.pop(name, None)
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.

@@ -53,6 +53,7 @@ FIXED = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
 }
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
 
 def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
@@ -128,7 +129,7 @@ def start_session(
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.python.worker.reuse": "true",
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
-        "spark.python.daemon.module": "millpond.runtime.spark.daemon",
+        _DAEMON: _OUR_DAEMON,
         f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
         **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
         **{f"spark.executorEnv.{name}": value for name, value in (workers or {}).items()},
@@ -153,6 +154,31 @@ def start_session(
         session = builder.getOrCreate()
     _quiet_accumulators(session)
     return session
+
+
+def tell_given(session: SparkSession, workers: Mapping[str, str]) -> None:
+    """Give the workers of a session that is given more variables of their environment.
+
+    Raises:
+        MillpondError: STORE-604, the session's workers cannot share a store's files: they are not
+            forked from Millpond's daemon, or are told of another store.
+    """
+    told = session.sparkContext.environment
+    if not workers:
+        return
+    if session.conf.get(_DAEMON, "") != _OUR_DAEMON:
+        why, hint = "Its workers load Millpond's code too late.", f"Set {_DAEMON} to {_OUR_DAEMON}"
+    elif any(told.get(name, value) != value for name, value in workers.items()):
+        why, hint = "It has the workers of another shared store.", "Give each a session"
+    else:
+        told.update(workers)
+        return
+    raise MillpondError(
+        "STORE-604",
+        "the Spark session that is given cannot work on a shared store",
+        detail=why,
+        hint=f"{hint}, or let Millpond start its own session.",
+    )
 
 
 def _quiet_accumulators(session: SparkSession) -> None:

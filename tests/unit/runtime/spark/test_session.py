@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark.runtime import SparkRuntime
-from millpond.runtime.spark.session import FIXED, check_conf
+from millpond.runtime.spark.session import FIXED, check_conf, tell_given
 
 
 def test_settings_that_may_be_given() -> None:
@@ -24,3 +26,23 @@ def test_settings_that_are_fixed(name: str) -> None:
 def test_a_session_that_is_given_has_its_settings() -> None:
     with pytest.raises(MillpondError, match="CQL-214: spark_conf cannot be given with a Spark"):
         SparkRuntime(None, object(), {"spark.a": "1"})  # type: ignore[arg-type]
+
+
+class Given:
+    """A session that was not started by Millpond, as far as its workers are told of a store."""
+
+    def __init__(self, daemon: str, **told: str) -> None:
+        self.conf = {"spark.python.daemon.module": daemon}
+        self.sparkContext = self
+        self.environment = told
+
+
+def test_workers_of_a_given_session_are_told_of_one_shared_store() -> None:
+    ours: Any = Given("millpond.runtime.spark.daemon", OTHER="x")
+    tell_given(ours, {"STORE": "a"})
+    tell_given(ours, {})
+    assert ours.environment == {"OTHER": "x", "STORE": "a"}
+    for given, store in ((ours, "b"), (Given("pyspark.daemon"), "a")):
+        with pytest.raises(MillpondError, match="STORE-604"):
+            tell_given(given, {"STORE": store})
+    tell_given(Given("pyspark.daemon"), {})
