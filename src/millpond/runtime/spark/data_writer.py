@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -125,12 +126,10 @@ class WriteRequest:
     def give_up(self, tasks: Sequence[Any]) -> None:
         """Remove what tasks sent, if the server is there; else it removes it after a day."""
         parts = [part for task in tasks if task is not None for part in task.parts]
-        try:
+        with suppress(MillpondError):
             patient_calls.call(
                 self.url, self.token, 0.0, lambda pond: pond.unstage(self.stream, parts)
             )
-        except MillpondError:
-            pass
 
 
 @dataclass(frozen=True)
