@@ -13,7 +13,8 @@ from pyspark.sql.types import StructType
 
 import millpond
 from millpond.errors import MillpondError
-from millpond.runtime.spark import data_source, patient_calls
+from millpond.runtime import patient_calls
+from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 

@@ -30,9 +30,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millpond.errors import MillpondError
-from millpond.runtime.spark import patient_calls
+from millpond.runtime import patient_calls
+from millpond.runtime.patient_calls import DEFAULT_URL, read_patience
 from millpond.runtime.spark.data_writer import BatchesWriter, FrameWriter, WriteRequest
-from millpond.runtime.spark.patient_calls import DEFAULT_URL, read_patience
 
 if TYPE_CHECKING:
     from millpond.service.results import Answer, Changes

@@ -28,8 +28,8 @@ from pyspark.sql.types import StructType
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
-from millpond.runtime.spark import patient_calls
-from millpond.runtime.spark.patient_calls import DEFAULT_URL, read_patience
+from millpond.runtime import patient_calls
+from millpond.runtime.patient_calls import DEFAULT_URL, read_patience
 
 #: How many rows, and bytes as Arrow counts them, a part has at most; a larger row is a part alone.
 _PART_ROWS, _PART_BYTES = 200_000, 16 << 20
