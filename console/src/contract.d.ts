@@ -1245,7 +1245,7 @@ export interface components {
         };
         Loss: {
             /** @enum {string} */
-            cause: "expired" | "damaged" | "shed" | "sampled" | "shortened";
+            cause: "expired" | "damaged" | "shed" | "sampled" | "shortened" | "budget" | "filtered";
             elements: number | null;
             kept: number | null;
             missing: number | null;
@@ -1253,6 +1253,7 @@ export interface components {
             stream: string;
             text: string;
             upto: string;
+            wrong: number | null;
         };
         MessageResult: {
             message: string | null;

@@ -40,6 +40,7 @@ _PARTS = (
 )
 _FREE = "properties/test_constraints.py::test_no_constraint_changes_an_answer"
 _CELLS = "unit/synopses/summaries/test_stream_summary.py::test_cells_are_those_computed_naively"
+_FILTER = "unit/synopses/test_sliced_filter.py::test_wrong_answers_are_as_rare_as_it_says"
 _POLICIES = "unit/engine/dataflow/scheduling/test_policies.py"
 _LADDER = "unit/service/changes/giving_way/test_memory_ladder.py"
 
@@ -68,6 +69,7 @@ SYNOPSIS_FILES: dict[str, tuple[str, ...]] = {
     "summaries/stream_summary.py": (_CELLS,),
     "summaries/protocol.py": ("unit/synopses/summaries/test_stream_summary.py::test_what_was_added_can_be_taken_away",),
     "key_filter.py": ("unit/synopses/test_key_filter.py::test_what_was_put_in_is_found_and_little_else", _FREE),
+    "sliced_filter.py": (_FILTER, "unit/synopses/test_sliced_filter.py::test_bits_depend_on_the_order_of_keys_and_not_on_calls"),
     "sample_bounds.py": ("unit/synopses/test_sample_bounds.py::test_bounds_miss_no_more_often_than_they_say", _BOUNDS),
     # Exact ones.
     "totals.py": ("unit/synopses/test_totals.py::test_parts_merge_in_any_order",),
@@ -94,6 +96,9 @@ TOLERANCES: dict[str, Line] = {
         _PARTS, "unit/service/changes/giving_way/test_precision_models.py::test_what_is_predicted_is_measured_and_better_than_equal_shares")),
     "least": ("service.queries.reductions:decide", (
         "unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",)),
+    "false_positives": ("planner.approximate.filters:mark_filters", (
+        "unit/planner/approximate/test_filters.py::test_changes_are_those_of_a_window_that_is_a_little_longer",
+        _FILTER)),
     "error": ("service.answers.reduced:ReducedAnswers", (
         "unit/service/answers/test_reduced.py::test_an_answer_whose_interval_is_too_wide_is_exact",)),
     "confidence": ("synopses.sample_bounds:bound_counts", (_BOUNDS,)),
@@ -159,6 +164,7 @@ LOSS_FIELDS: dict[str, tuple[str, ...]] = {
     "elements": ("unit/engine/admission/test_shed.py::test_every_element_is_counted_in_its_second",),
     "missing": ("unit/model/test_loss.py::test_what_a_loss_says",),
     "kept": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
+    "wrong": ("integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
 }  # fmt: skip
 CAUSES: dict[str, tuple[str, ...]] = {
     "expired": ("surfaces/test_promise.py::test_what_the_loss_does_not_concern_stays_exact",),
@@ -167,12 +173,15 @@ CAUSES: dict[str, tuple[str, ...]] = {
     "sampled": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
     "shortened": ("unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",),
     "budget": ("unit/service/changes/test_looks.py",),
+    "filtered": ("integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",),
 }  # fmt: skip
 
 #: The statements of section 2 of the page, and what answers or shows of them is held to.
 STATEMENTS: dict[str, str] = {
     "CREATE QUERY q WITH (tolerate = 'window 10 minutes, sample 5 %, error 2 % at 95 %') AS SELECT v FROM s":
         "unit/catalog/test_tolerance.py::test_a_tolerance_is_read_and_its_text_means_the_same",
+    "CREATE QUERY q WITH (tolerate = 'false positives 1 %') AS SELECT v FROM s":
+        "integration/planner/test_filtered_queries.py::test_changes_are_filtered_and_say_so_and_answers_are_exact",
     "CREATE QUERY q WITH (tolerate = 'nothing') AS SELECT v FROM s":
         "unit/service/queries/test_reductions.py::test_what_is_followed_does_not_become_another_query",
     "CREATE STREAM f (order_id BIGINT, item INTEGER, ts TIMESTAMP,"

@@ -120,6 +120,7 @@ def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
             item["elements"],
             item["missing"],
             item["kept"],
+            item.get("wrong"),
         )
         for item in items
     )

@@ -114,8 +114,8 @@ def install(app: FastAPI) -> None:
 
 async def _handle_millpond_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, MillpondError)
-    if error.code == "CQL-201" and request.path_params:
-        # The name that is not found is the resource the path names.
+    if error.code == "CQL-201" and (request.path_params or error.text is None):
+        # The name that is not found is in no text: it is the call's own, of its path or parameters.
         return problem(error, 404)
     if status_of(error) >= 500 and error.code != "CQL-301":
         log.error("%s %s: %s", request.method, request.url.path, error)

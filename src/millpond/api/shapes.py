@@ -92,15 +92,17 @@ class Loss(Shape):
 
     `missing`: at most so many rows are missing, and none is wrong; null: there is no bound.
     `kept`: of a sample, the per cent of the elements that was read.
+    `wrong`: of a filter, of how many per cent of what is not there it may say that it is.
     """
 
     stream: str
-    cause: Literal["expired", "damaged", "shed", "sampled", "shortened"]
+    cause: Literal["expired", "damaged", "shed", "sampled", "shortened", "budget", "filtered"]
     since: Instant | None
     upto: Instant
     elements: int | None
     missing: int | None
     kept: float | None
+    wrong: float | None
     text: str
 
 

@@ -298,7 +298,9 @@ MEMORY_OR_UNBOUNDED = OptionValues(
     "an amount of memory, as '64 MB', or 'unbounded'", _or("unbounded", _memory), _TEXT
 )
 TOLERANCE = OptionValues(
-    "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %'", _tolerance, _TEXT
+    "'nothing', or some of 'window 10 minutes, sample 5 %, error 2 % at 95 %, false positives 1 %'",
+    _tolerance,
+    _TEXT,
 )
 OWNER = OptionValues("a text", _owner, _TEXT)
 COMMENT = OptionValues("a text", _comment, _TEXT)

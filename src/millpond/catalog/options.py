@@ -212,7 +212,8 @@ _EVERY = (
         (Scope.QUERY,),
         TOLERANCE,
         "how far the query may be reduced when there is not enough memory or time: the shortest"
-        " window, the smallest sample, the widest interval of an estimate",
+        " window, the smallest sample, the widest interval of an estimate, the greatest share of"
+        " rows that a filter lets through",
         "nothing",
         is_settled=True,
         remark="See [what you tolerate](../guide/tolerate.md).",

@@ -2,18 +2,19 @@
 
 Both are lists of clauses with commas between them:
 
-    window 10 minutes, sample 5 %, error 2 % at 95 %
+    window 10 minutes, sample 5 %, error 2 % at 95 %, false positives 1 %
 
 `window` is the length below which no window of time is shortened, `sample` the share of elements
 below which no stream is sampled, `error` how wide the interval of an estimate may be, at which
-confidence. A reduction has windows and samples only.
+confidence; `false positives` of how many rows that are not there a filter may say that they are. A
+reduction has no error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millpond.cql.parse.durations import duration_text, parse_duration
 
@@ -23,11 +24,14 @@ NOTHING = "nothing"
 _CONFIDENCE = 95.0
 #: The least share a query may tolerate to be sampled by, in per cent: below, nothing would be left.
 _LEAST_SAMPLE = 0.0001
+#: The least and greatest share of false positives, in per cent.
+_FALSE_POSITIVES = (0.01, 50.0)
 
 _NUMBER = r"(\d{1,3}(?:\.\d{1,9})?)\s*%"
 _SAMPLE = re.compile(rf"(?i)sample\s+{_NUMBER}")
 _SAMPLES = re.compile(r"(?i)sample\s+[\d.]+\s*%(?:\s*/\s*[\d.]+\s*%)+")
 _ERROR = re.compile(rf"(?i)error\s+{_NUMBER}(?:\s+at\s+{_NUMBER})?")
+_FALSE = re.compile(rf"(?i)false\s+positives\s+{_NUMBER}")
 _WINDOW = re.compile(r"(?i)window\s+(.+)")
 
 
@@ -41,22 +45,25 @@ class Reduction:
         sample: The share of the elements that is read, in per cent; None: all. Where shares differ,
             the least of them.
         samples: Where shares differ, that of each occurrence of a stream, in the query's order.
+        false_positives: Of how many rows that are not there a filter may say that they are, in per
+            cent; None: conditions on whether rows are there are exact.
     """
 
     window: int | None = None
     sample: float | None = None
     samples: tuple[float, ...] = ()
+    false_positives: float | None = None
 
     @classmethod
-    def of_shares(cls, shares: Sequence[float], window: int | None = None) -> Reduction:
+    def of_shares(cls, shares: Sequence[float]) -> Reduction:
         """The reduction that reads these shares of the occurrences, in per cent.
 
         >>> str(Reduction.of_shares([100, 5])), str(Reduction.of_shares([5, 5]))
         ('sample 100 % / 5 %', 'sample 5 %')
         """
         if len(set(shares)) == 1:
-            return cls(window, shares[0] if shares[0] < 100 else None)
-        return cls(window, min(shares), tuple(shares))
+            return cls(None, shares[0] if shares[0] < 100 else None)
+        return cls(None, min(shares), tuple(shares))
 
     def sample_of(self, number: int) -> float | None:
         """The share of one occurrence that is read; None: all."""
@@ -64,7 +71,7 @@ class Reduction:
         return None if share == 100 else share
 
     def __bool__(self) -> bool:
-        return self.window is not None or self.sample is not None
+        return self != NO_REDUCTION
 
     def __str__(self) -> str:
         """The reduction as text.
@@ -78,6 +85,8 @@ class Reduction:
         if self.sample is not None:
             shares = self.samples or (self.sample,)
             parts.append("sample " + " / ".join(f"{share:.12g} %" for share in shares))
+        if self.false_positives is not None:
+            parts.append(f"false positives {self.false_positives:.12g} %")
         return ", ".join(parts) or NOTHING
 
 
@@ -132,6 +141,7 @@ def parse_tolerance(text: str) -> Tolerance:
     window: int | None = None
     sample: float | None = None
     error: tuple[float, float] | None = None
+    wrong: float | None = None
     for clause in text.split(","):
         word = clause.strip()
         if (found := _WINDOW.fullmatch(word)) and window is None:
@@ -146,11 +156,16 @@ def parse_tolerance(text: str) -> Tolerance:
             error = float(found[1]), float(found[2] or _CONFIDENCE)
             if not 0 < error[0] < 100 or not 0 < error[1] < 100:
                 raise ValueError("Error and confidence are more than 0 % and less than 100 %")
+        elif (found := _FALSE.fullmatch(word)) and wrong is None:
+            wrong = float(found[1])
+            low, high = _FALSE_POSITIVES
+            if not low <= wrong <= high:
+                raise ValueError(f"False positives are at least {low} % and at most {high:g} %")
         else:
             raise ValueError(f"It has no clause {word[:40]!r}, or has it twice")
     if error is not None and sample is None:
         raise ValueError("An error needs a sample: say how small it may be, as in 'sample 1 %'")
-    least = Reduction(window, sample)
+    least = Reduction(window, sample, false_positives=wrong)
     return Tolerance(least) if error is None else Tolerance(least, *error)
 
 
@@ -164,5 +179,9 @@ def parse_reduction(text: str) -> Reduction:
     if several is None:
         return parse_tolerance(text).least
     shares = [float(one.strip(" %")) for one in several[0][len("sample") :].split("/")]
-    rest = text.replace(several[0], "").strip(", ")
-    return Reduction.of_shares(shares, parse_tolerance(rest).least.window if rest else None)
+    rest = re.sub(r",\s*,", ",", text.replace(several[0], "")).strip(", ")
+    given = Reduction.of_shares(shares)
+    if not rest:
+        return given
+    other = parse_tolerance(rest).least
+    return replace(given, window=other.window, false_positives=other.false_positives)

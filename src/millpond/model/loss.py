@@ -25,6 +25,7 @@ class Cause(StrEnum):
     SAMPLED = "sampled"
     SHORTENED = "shortened"
     BUDGET = "budget"
+    FILTERED = "filtered"
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,9 @@ class Loss:
         stream: The stream's name.
         cause: 'expired' (RETAIN has dropped them), 'damaged' (their files were damaged or lost),
             'shed' (the stream sheds when there is too much to do), 'sampled' (the query tolerates
-            a sample), 'shortened' (it tolerates a shorter window) or 'budget' (the query has not
-            looked at them within its budget, or not yet).
+            a sample), 'shortened' (it tolerates a shorter window), 'budget' (the query has not
+            looked at them within its budget, or not yet) or 'filtered' (none is missing, but a
+            filter tells whether they are there).
         since: The first instant of which elements may be missing, in microseconds since 1970 UTC;
             None: from the beginning on.
         upto: The last such instant.
@@ -44,6 +46,8 @@ class Loss:
         missing: At most so many rows of the answer are missing, and none is wrong; None: there is
             no bound.
         kept: Of a sample, the share of the elements that was read, in per cent.
+        wrong: Of a filter, of how many rows without a partner among the elements it may say that
+            they have one, in per cent.
     """
 
     stream: str
@@ -53,6 +57,7 @@ class Loss:
     elements: int | None = None
     missing: int | None = None
     kept: float | None = None
+    wrong: float | None = None
 
     def __str__(self) -> str:
         """In one sentence, for people.
@@ -74,6 +79,8 @@ class Loss:
             Cause.SHED: f"{'was' if one else 'were'} shed",
             Cause.SAMPLED: f"were sampled: {self.kept or 0:g} % of them were read",
             Cause.SHORTENED: "were not read, because the window was shortened",
+            Cause.FILTERED: "are looked up in a filter, which says that one is there for"
+            f" {self.wrong or 0:g} % of what is not",
             Cause.BUDGET: f"{'was' if one else 'were'} in part not looked at within the budget",
         }[self.cause]
         bound = ""
@@ -132,4 +139,5 @@ def _join(one: Loss, other: Loss) -> Loss:
     """The loss over both spans; what nobody has counted over both is not said."""
     since = None if one.since is None or other.since is None else min(one.since, other.since)
     kept = None if one.kept is None or other.kept is None else min(one.kept, other.kept)
-    return Loss(one.stream, one.cause, since, max(one.upto, other.upto), kept=kept)
+    wrong = None if one.wrong is None or other.wrong is None else max(one.wrong, other.wrong)
+    return Loss(one.stream, one.cause, since, max(one.upto, other.upto), kept=kept, wrong=wrong)

@@ -20,7 +20,7 @@ from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import END
 from millpond.model.windows import Rows
 from millpond.operators.protocol.cost_model import GROUPED, EdgeEstimate, StreamStatistics
-from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore, grow_array
@@ -166,7 +166,18 @@ class RowsWindowing:
         size = len(self._rows)
         if size <= 2 * self._alive + 64:
             return
-        alive = np.zeros(size, bool)
+        alive, keys = self._find_alive(), len(self._keys)
+        moved = np.cumsum(alive) - 1
+        self._rows.keep(alive)
+        self._at = self._at[:size][alive]
+        # A queue's last place has no next place: its entry means nothing and may be any number.
+        self._following = moved[np.clip(self._following[:size][alive], 0, size - 1)]
+        self._first[:keys] = moved[self._first[:keys]]
+        self._last[:keys] = moved[self._last[:keys]]
+
+    def _find_alive(self) -> Bools:
+        """Find the places of the elements that are in the window."""
+        alive = np.zeros(len(self._rows), bool)
         keys = len(self._keys)
         place = self._first[:keys].copy()
         left = self._length[:keys].copy()
@@ -175,13 +186,12 @@ class RowsWindowing:
             left -= 1
             going_on = left > 0
             place, left = self._following[place[going_on]], left[going_on]
-        moved = np.cumsum(alive) - 1
-        self._rows.keep(alive)
-        self._at = self._at[:size][alive]
-        # A queue's last place has no next place: its entry means nothing and may be any number.
-        self._following = moved[np.clip(self._following[:size][alive], 0, size - 1)]
-        self._first[:keys] = moved[self._first[:keys]]
-        self._last[:keys] = moved[self._last[:keys]]
+        return alive
+
+    def list_elements(self) -> Delta:
+        """List the elements that are in the window."""
+        alive = np.flatnonzero(self._find_alive())
+        return Delta.of(self._rows.pick(alive), self._at[alive])
 
     def size(self) -> int:
         return self._alive

@@ -22,6 +22,8 @@ from millpond.operators.protocol.node import Node, Operator, Scalars
 SEQUENCE, TIMESTAMP = "__seq", "__ts"
 #: In a shared log's plan, the column of the change log of the query that selects the element.
 LOG = "__log"
+#: Where the elements that nobody selects are counted, too: the change logs of all these queries.
+LOGS = "__logs"
 
 
 @dataclass(frozen=True, eq=False)

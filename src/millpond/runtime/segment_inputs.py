@@ -136,7 +136,7 @@ class _Segments:
                 at = part.schema.get_field_index("__seq")
                 parts.append(part.set_column(at, "__seq", pa.array(sequence)))
         if not parts and members is not None:
-            return pa.table({name: pa.nulls(0) for name in (*self._columns, "__log")})
+            return pa.table({name: pa.nulls(0) for name in (*self._columns, members.column)})
         if not parts:
             if self._empty is None:
                 return pa.table({name: pa.nulls(0) for name in self._columns})

@@ -17,7 +17,7 @@ import pyarrow as pa
 from millpond.engine.matching.match import match
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
-from millpond.operators.source import LOG
+from millpond.operators.source import LOG, LOGS
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
 from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import write_together
@@ -46,6 +46,7 @@ class LogMembers:
         starts: int64: the instants after which their changes begin, in the order of `slots`.
         numbers: int64: the number of each log's next change, in the order of `slots`.
         stem: The file of a snapshot of the stream's Query SteM; None if they have no predicates.
+        counts_all: Whether elements that nobody selects count, too.
     """
 
     stream: str
@@ -54,6 +55,12 @@ class LogMembers:
     starts: Ints = field(default_factory=lambda: _NONE)
     numbers: Ints = field(default_factory=lambda: _NONE)
     stem: str | None = None
+    counts_all: bool = False
+
+    @property
+    def column(self) -> str:
+        """The column of elements in which it is said who selects them."""
+        return LOGS if self.counts_all else LOG
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +83,8 @@ class LoggedChanges:
 def select_for_members(elements: pa.Table, members: LogMembers) -> pa.Table:
     """Give each element once for every member that selects it, with the member's log in `__log`.
 
+    Where all elements count, give each of them once, with the members' logs in `__logs`.
+
     Args:
         elements: Elements with all columns of their stream, in the order of timestamp and arrival.
         members: The members.
@@ -94,6 +103,10 @@ def select_for_members(elements: pa.Table, members: LogMembers) -> pa.Table:
             owners.append(np.repeat(members.logs[low:high], len(rows)))
     place, owner = np.concatenate(places), np.concatenate(owners)
     order = np.lexsort((owner, place))
+    if members.counts_all:
+        ends = np.searchsorted(place[order], np.arange(elements.num_rows + 1)).astype(np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(owner[order]))
+        return elements.append_column(LOGS, lists)
     chosen = elements.take(pa.array(place[order]))
     return chosen.append_column(LOG, pa.array(owner[order]))
 

@@ -152,6 +152,7 @@ def loss_json(loss: Loss) -> dict[str, Any]:
         "elements": loss.elements,
         "missing": loss.missing,
         "kept": loss.kept,
+        "wrong": loss.wrong,
         "text": str(loss),
     }
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.catalog.objects import FunctionDef, QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_script
+from millpond.cql.parse.tokens import is_name
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
 from millpond.model.time import Time, to_instant
@@ -325,6 +326,8 @@ class Pond:
     def explain(self, query: str, level: str = "logical") -> str:
         """Explain a standing query, given by name, or a query, given as text."""
         found = self._components.log.version.find(query)
+        if found is None and is_name(query):
+            self._components.registrar.find(query)  # raises that there is none
         with limit_work(self._statement_seconds):
             explained = self._explainer.explain_object(found, level)
             return explained or self._explainer.explain_text(query, level)

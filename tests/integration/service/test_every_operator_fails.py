@@ -27,6 +27,7 @@ QUERIES = {
     "DistinctAnnouncing": (f"SELECT DISTINCT k FROM s {W}", "aware"),
     "DistinctDeltaStar": (f"SELECT DISTINCT k FROM s {W}", "direct"),
     "Expire": (f"SELECT k, count(*) AS n FROM s {W} GROUP BY k", "aware"),
+    "FilteredSemijoin": (f"SELECT k FROM s {W} WHERE k IN (SELECT k FROM t {W})", "aware"),
     "GroupBy": (f"SELECT k, count(*) AS n FROM s {W} GROUP BY k", "aware"),
     "Grouping": (f"SELECT k, count(*) AS n FROM s {W} GROUP BY k", "aware"),
     "Join": (f"SELECT a.v FROM s {W} a, s {W} b WHERE a.k = b.k", "aware"),
@@ -51,6 +52,8 @@ QUERIES = {
     "TopK": (f"SELECT k, v FROM s {W} ORDER BY v LIMIT 2", "aware"),
     "Union": (f"SELECT k FROM s {W} UNION ALL SELECT k FROM t {W}", "aware"),
 }
+#: What the queries tolerate whose plans have an operator only if they are reduced.
+TOLERATED = {"FilteredSemijoin": "false positives 1 %"}
 #: They share with the query what is below, and more with some.
 NEIGHBOURS = {
     "plain": f"SELECT k, v FROM s {W}",
@@ -67,7 +70,8 @@ def test_every_operator_has_a_query() -> None:
         for label, kind in inspect.getmembers(import_module(name), inspect.isclass):
             if kind.__module__ == name and issubclass(kind, Node) and not label.startswith("_"):
                 found.add(label)
-    assert found == set(QUERIES)
+    # It is in shared logs alone, whose operators evaluate nothing.
+    assert found - {"PerQuery"} == set(QUERIES)
 
 
 class Switch:
@@ -123,6 +127,9 @@ def test_who_stops_and_goes_on(
         pond.execute("INSERT INTO n VALUES ('a', 1), ('b', 2)")
         query, strategy = QUERIES[operator]
         options = f"strategy = '{strategy}', changes = 'from beginning'"
+        if operator in TOLERATED:
+            options += f", tolerate = '{TOLERATED[operator]}'"
+            pond._components.advancer.ladder.reduced_weight = 1.0
         pond.execute(f"CREATE QUERY bad WITH ({options}) AS {query}")
         for name, text in NEIGHBOURS.items():
             pond.execute(f"CREATE QUERY {name} WITH (changes = 'from beginning') AS {text}")

@@ -74,3 +74,23 @@ def test_dates_are_constants_of_their_types(pond: Pond) -> None:
     assert values(query.invoke()) == [0]
     query.alter(params={"at": datetime.datetime(1970, 1, 1, 0, 0, 4)})
     assert values(query.invoke()) == [0, 1, 2]
+
+
+def test_a_parameter_is_no_key(pond: Pond) -> None:
+    query = pond.register("SELECT v FROM s ORDER BY v LIMIT $x", "q", params={"x": 1})
+    for text in ("SELECT v, k FROM s ORDER BY $x", "CREATE QUERY r AS SELECT v FROM s ORDER BY $x"):
+        with pytest.raises(MillpondError, match="stands where a column"):
+            pond.register(text, params={"x": 1})
+    query.alter(params={"x": 2})
+    assert values(query.invoke()) == [0, 1]
+
+
+def test_beside_keys_a_value_is_a_value(pond: Pond) -> None:
+    text = (
+        "SELECT v, row_number() OVER (ORDER BY $a, v) AS n FROM s WHERE v IN ($a, $b)"
+        " ORDER BY abs(v - $b), v LIMIT $c"
+    )
+    query = pond.register(text, "q", params={"a": 1, "b": 2, "c": 1})
+    assert query.invoke().rows() == [(2, 2)]
+    query.alter(params={"a": 3, "c": 2})
+    assert query.invoke().rows() == [(2, 1), (3, 2)]

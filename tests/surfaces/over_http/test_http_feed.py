@@ -85,7 +85,7 @@ def test_a_page_in_other_forms(http, fed):
 def test_what_is_wrong_is_an_error_before_the_feed_begins(http, fed):
     for params, status, code in (
         ({}, 400, "SERVE-703"),
-        ({"queries": "q0,none"}, 400, "CQL-201"),
+        ({"queries": "q0,none"}, 404, "CQL-201"),
         ({"tag": "fed", "after": "x"}, 409, "POND-412"),
         ({"tag": "fed", "after": "x", "snapshot": "true"}, 400, "SERVE-703"),
     ):

@@ -258,7 +258,7 @@ class Surface(RuleBasedStateMachine):
     @rule(chosen=st.lists(queries, unique=True), active=st.booleans())
     def alter_many(self, chosen: list[str], active: bool) -> None:
         known = all(name in self.queries for name in chosen)
-        expected = 200 if chosen and known else 400
+        expected = 400 if not chosen else 200 if known else 404
         answer = self.call(
             "PATCH", "/v1/queries", expected, params=_choose(chosen), json={"active": active}
         )
@@ -270,7 +270,7 @@ class Surface(RuleBasedStateMachine):
     @rule(chosen=st.lists(queries, unique=True))
     def unregister_many(self, chosen: list[str]) -> None:
         known = all(name in self.queries for name in chosen)
-        expected = 200 if chosen and known else 400
+        expected = 400 if not chosen else 200 if known else 404
         answer = self.call("DELETE", "/v1/queries", expected, params=_choose(chosen))
         if expected == 200:
             assert answer.json() == {"queries": len(chosen)}
@@ -280,7 +280,7 @@ class Surface(RuleBasedStateMachine):
     @rule(chosen=st.lists(queries, unique=True), limit=st.integers(1, 9))
     def read_feed(self, chosen: list[str], limit: int) -> None:
         known = all(name in self.queries for name in chosen)
-        expected = 200 if chosen and known else 400
+        expected = 400 if not chosen else 200 if known else 404
         answer = self.call("GET", "/v1/changes", expected, params=_choose(chosen, limit=limit))
         if expected == 200:
             shapes.FeedPage.model_validate(answer.json())
@@ -326,12 +326,12 @@ class Surface(RuleBasedStateMachine):
         answer = self.call("GET", "/v1/queries/{query}/plan", expected, name)
         if expected == 200:
             shapes.QueryPlan.model_validate(answer.json())
-        found = self.call("GET", "/v1/plan", (200, 400), params={"query": name})
+        found = self.call("GET", "/v1/plan", (200, 400, 404), params={"query": name})
         if found.status_code == 200:
             shapes.Plan.model_validate(found.json())
         shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
         shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
-        expected = 200 if name in self.streams else 400
+        expected = 200 if name in self.streams else 404
         traced = self.call("GET", "/v1/plan/trace", expected, params={"stream": name})
         if expected == 200:
             shapes.Trace.model_validate(traced.json())

@@ -332,7 +332,7 @@ def test_queries_are_listed_changed_and_dropped_by_owner_and_tag(http):
     }
     assert names() == ["three"]
     error_of(http.delete("/v1/queries"), 400, "SERVE-703")
-    error_of(http.delete("/v1/queries", params={"queries": "three,none"}), 400, "CQL-201")
+    error_of(http.delete("/v1/queries", params={"queries": "three,none"}), 404, "CQL-201")
     assert names() == ["three"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator
@@ -63,6 +64,24 @@ def callers(app: FastAPI, tokens: Path) -> Iterator[dict[str, httpx.Client]]:
             role: stack.enter_context(client_of(app, make_token(tokens, "alice", role, GRANTED)))
             for role in ROLES
         }
+
+
+@pytest.fixture
+def audited(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, object]]]:
+    """The lines of the audit log, as they are written."""
+    lines: list[dict[str, object]] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(record.getMessage()))
+
+    log, keep = logging.getLogger("millpond.audit"), Keep()
+    monkeypatch.setattr(log, "handlers", [keep])
+    monkeypatch.setattr(log, "propagate", False)
+    before = log.level
+    log.setLevel(logging.INFO)
+    yield lines
+    log.setLevel(before)
 
 
 @pytest.fixture(autouse=True)
@@ -185,7 +204,9 @@ def test_every_call_is_in_the_table(app: FastAPI) -> None:
     assert {f"{call.method} {call.path}" for call in every_call(app)} == set(CALLS)
 
 
-def test_every_call_by_each_role_on_foreign_things(callers: dict[str, httpx.Client]) -> None:
+def test_every_call_by_each_role_on_foreign_things(
+    callers: dict[str, httpx.Client], audited: list[dict[str, object]]
+) -> None:
     for call, (_, (_, foreign), least) in CALLS.items():
         for role in ("reader", "writer"):
             may = ROLES.index(role) >= ROLES.index(least)
@@ -195,13 +216,47 @@ def test_every_call_by_each_role_on_foreign_things(callers: dict[str, httpx.Clie
                     continue
                 answer = send(callers[role], call, name)
                 error = _error(answer)
+                line = audited[-1]
+                assert (line["status"], line["code"]) == (answer.status_code, error[0]), line
+                assert (line["role"], line["path"]) == (role, answer.request.url.path), line
+                audited.clear()
                 if not may and "{query}" not in call:
                     assert (answer.status_code, error[0]) == (403, "SERVE-713"), (call, role, name)
                     continue
                 assert error[0] == "CQL-201", (call, role, name, error)
-                assert answer.status_code == (404 if "{" in call else 400), (call, role, name)
+                in_text = "SELECT" in str(CALLS[call][0])
+                assert answer.status_code == (400 if in_text else 404), (call, role, name)
                 if name != "beyond":
                     assert error == [t and t.replace("nothing", name) for t in missing], call
+
+
+def test_a_selection_of_own_and_foreign_queries_is_refused_and_changes_nothing(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    before = pond.queries()
+    for call, (arguments, objects, least) in CALLS.items():
+        is_selection = objects is QUERY and "{query}" not in call
+        for role in ("reader", "writer") if is_selection else ():
+            may = ROLES.index(role) >= ROLES.index(least)
+            mixed = "of_alice,of_bob" if "params" in arguments else 'of_alice", "of_bob'
+            answer = send(callers[role], call, mixed)
+            expected = (404, "CQL-201") if may else (403, "SERVE-713")
+            assert (answer.status_code, _error(answer)[0]) == expected, (call, role)
+    assert pond.queries() == before
+
+
+def test_a_plan_does_not_say_which_names_there_are(callers: dict[str, httpx.Client]) -> None:
+    def ask(name: str) -> tuple[int, list[str | None]]:
+        answer = callers["writer"].get("/v1/plan", params={"query": name})
+        return answer.status_code, [t and t.replace(name, "nothing") for t in _error(answer)]
+
+    missing = ask("nothing")
+    assert (missing[0], missing[1][0]) == (404, "CQL-201")
+    for name in ("of_bob", "of_nobody", "payroll", "raises", "by_amount"):
+        assert ask(name) == missing, name
+    for name in ("of_alice", "late"):
+        assert callers["writer"].get("/v1/plan", params={"query": name}).is_success, name
+    assert callers["admin"].get("/v1/plan", params={"query": "nothing"}).status_code == 404
 
 
 def test_every_call_by_each_role_on_own_things(

@@ -21,6 +21,7 @@ MINUTE = 60_000_000
         (" Nothing ", Tolerance()),
         ("window 10 minutes", Tolerance(Reduction(10 * MINUTE))),
         ("sample 05.0%", Tolerance(Reduction(None, 5.0))),
+        ("false positives 1 %", Tolerance(Reduction(false_positives=1.0))),
         ("error 2 %, sample 5 %", Tolerance(Reduction(None, 5.0), 2.0, 95.0)),
         (
             "ERROR 2 % AT 99.5 %, window 1 hour, SAMPLE 0.5 %",

@@ -28,6 +28,8 @@ log.setLevel(logging.WARNING)
 
 #: The statuses of refusals.
 _REFUSALS = (401, 403, 404, 413, 421, 429)
+#: The code of a name that is not there, or another's: of a text that names it, too.
+_NOT_FOUND = "CQL-201"
 #: The most characters of one statement's text, and the most statements, of a line.
 _MOST_TEXT, _MOST_STATEMENTS = 2_000, 100
 
@@ -110,13 +112,14 @@ class AuditTrail:
             await self._app(scope, receive, send_and_note)
         finally:
             _statements.reset(token)
-            status = answer["status"]
-            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or status in _REFUSALS:
-                line = _describe(scope, status, answer["body"], statements)
+            status, code = answer["status"], _code_of(answer["body"])
+            is_refusal = status in _REFUSALS or code == _NOT_FOUND
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS") or is_refusal:
+                line = _describe(scope, status, code, statements)
                 log.info(json.dumps(line, ensure_ascii=False).encode(errors="replace").decode())
 
 
-def _describe(scope: Scope, status: int, body: bytes, statements: list[str]) -> dict[str, Any]:
+def _describe(scope: Scope, status: int, code: str | None, statements: list[str]) -> dict[str, Any]:
     caller: Caller | None = scope.get(CALLER)
     client = scope.get("client")
     return {
@@ -128,7 +131,7 @@ def _describe(scope: Scope, status: int, body: bytes, statements: list[str]) -> 
         "method": scope["method"],
         "path": scope["path"],
         "status": status,
-        "code": _code_of(body),
+        "code": code,
         "statements": statements,
     }
 

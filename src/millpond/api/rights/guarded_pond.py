@@ -23,6 +23,7 @@ from millpond.api.rights.rights import Rights, missing_query_error, planned_text
 from millpond.api.surface import ControlTables, ServedHandle, ServedPond, ServedStream
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.cql import parse_statement
+from millpond.cql.parse.tokens import is_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Statement
@@ -253,10 +254,9 @@ class GuardedPond:
         rights.check_level(level)
         if not rights.caller.is_admin:
             found = self._pond.names.find(text_or_name)
-            if isinstance(found, QueryDef):
-                rights.check_query(found)
-            elif found is not None:
-                rights.check_readable(text_or_name)
+            named = found is not None or is_name(text_or_name)
+            if named and not rights.may_name(found):
+                raise missing_query_error(text_or_name)
             rights.check_plan(planned_text(found) or text_or_name)
         return self._pond.explain(text_or_name, level)
 

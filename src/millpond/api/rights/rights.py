@@ -81,6 +81,12 @@ class Rights:
         """Whether a query is the caller's."""
         return self.caller.is_admin or query.options.get("owner", "") == self.caller.owner
 
+    def may_name(self, found: object) -> bool:
+        """Whether a definition is the caller's query, or a stream or relation that is granted."""
+        if isinstance(found, QueryDef):
+            return self.owns(found)
+        return isinstance(found, StreamDef | RelationDef) and self.caller.is_granted(found.name)
+
     def may_read_query(self, query: QueryDef) -> bool:
         """Whether a query is the caller's, and over nothing but what the caller is granted."""
         if not self.owns(query):
@@ -95,7 +101,11 @@ class Rights:
         """Raise CQL-201 unless the query is the caller's and reads only what is granted."""
         if not self.owns(query):
             raise missing_query_error(query.name)
-        self.check_text(query.text)
+        try:
+            self.check_text(query.text)
+        except MillpondError as error:
+            error.text = error.span = None  # the caller has sent the name alone
+            raise
 
     def check_readable(self, name: str, text: str | None = None, span: Span | None = None) -> None:
         """Raise CQL-201 unless a name is that of a stream or relation the caller is granted."""

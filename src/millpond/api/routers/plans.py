@@ -59,7 +59,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan",
         response_class=Response,
-        responses=describe_answer(shapes.Plan) | describe_errors(*BINDS),
+        responses=describe_answer(shapes.Plan) | describe_errors(404, *BINDS),
     )
     def explain(
         query: Annotated[
@@ -90,7 +90,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/trace",
         response_class=Response,
-        responses=describe_answer(shapes.Trace),
+        responses=describe_answer(shapes.Trace) | describe_errors(404),
     )
     def trace(
         stream: Annotated[str, Query(description="The stream whose newest batch is traced.")],
@@ -105,7 +105,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/document",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDocument),
+        responses=describe_answer(shapes.PlanDocument) | describe_errors(404),
     )
     def export_plan(
         queries: Annotated[
@@ -119,7 +119,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/compare",
         response_class=Response,
-        responses=describe_answer(shapes.ComparedPlan) | describe_errors(*BODY, *BINDS),
+        responses=describe_answer(shapes.ComparedPlan) | describe_errors(404, *BODY, *BINDS),
     )
     def compare_plan(document: PlanBody) -> Response:
         """Returns what would be other if a document were adopted; nothing changes."""
@@ -129,7 +129,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/plan/adopt",
         response_class=Response,
         responses=describe_answer(shapes.AdoptedDifference)
-        | describe_errors(*BODY, *BINDS, *WRITES),
+        | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
     def adopt_plan(
         document: PlanBody,
@@ -155,7 +155,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/undo",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(*WRITES),
+        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(404, *WRITES),
     )
     def undo_plan(
         plan: Annotated[

@@ -178,7 +178,11 @@ def router(pond: ServedPond) -> APIRouter:
         response.headers["Location"] = f"/v1/queries/{handle.id}"
         return response
 
-    @routes.get("/v1/queries", response_class=Response, responses=describe_answer(shapes.QueryPage))
+    @routes.get(
+        "/v1/queries",
+        response_class=Response,
+        responses=describe_answer(shapes.QueryPage) | describe_errors(404),
+    )
     def list_queries(
         selection: Annotated[SelectionParameters, Depends()],
         limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -210,7 +214,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/costs",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCosts),
+        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
     )
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],

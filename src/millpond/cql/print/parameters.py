@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -73,6 +73,16 @@ def fill_constants(text: str, constants: Mapping[str, str]) -> str:
             text=text,
         )
     return filled
+
+
+def find_filled(text: str, constants: Mapping[str, str]) -> Iterator[tuple[re.Match[str], Span]]:
+    """Find the parameters of a text, each with the place of its constant in the filled text."""
+    moved = 0
+    for match in _PARTS.finditer(text):
+        if match["name"] is not None:
+            start, constant = match.start() + moved, constants[match["name"]]
+            moved += len(constant) - len(match[0])
+            yield match, Span(start, start + len(constant))
 
 
 def write_constant(value: Any, name: str = "value") -> str:

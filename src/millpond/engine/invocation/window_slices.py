@@ -53,9 +53,13 @@ class SegmentView(Protocol):
         ...
 
     def last_per_key(
-        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+        self, by: tuple[str, ...], count: int, every: bool, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        """Return `compute()` over the whole segment, which never changes; cached by the segment."""
+        """Return `compute()` over the whole segment, which never changes; cached by the segment.
+
+        Args:
+            every: Whether it is of all rows, and not of those that match.
+        """
         ...
 
 
@@ -88,14 +92,15 @@ def find_slice(
 
     Args:
         counts_all: Whether a window of rows counts all elements, and the slice is those of the
-            last `count` that match; else the window counts only elements that match.
+            last `count` (of each partition) that match; else it counts only elements that match.
     """
     if isinstance(window, Rows):
         if window.by:
-            return WindowSlice(_rows_by(segments, window, at))
-        parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
+            parts = _rows_by(segments, window, at, counts_all)
+        else:
+            parts = _latest(_candidates(segments, window.count, at, counts_all), window.count)
         if counts_all:
-            found = (_matching_part(part.segment, part.lo, part.hi) for part in parts)
+            found = (part.select_matching() for part in parts)
             parts = [part for part in found if part is not None]
         return WindowSlice(parts)
     low, high = interval(window, at)
@@ -153,6 +158,18 @@ class _WindowPart:
         if self.rows is None:
             return _WindowPart(self.segment, self.lo + start, self.hi, None)
         return _WindowPart(self.segment, int(self.rows[start]), self.hi, self.rows[start:])
+
+    def select_matching(self) -> _WindowPart | None:
+        """Return the part's rows that match; None if there are none."""
+        found = _matching_part(self.segment, self.lo, self.hi)
+        if self.rows is None or found is None:
+            return found
+        if found.rows is None:
+            return self
+        rows = np.intersect1d(self.rows, found.rows, assume_unique=True)
+        return (
+            _WindowPart(self.segment, int(rows[0]), int(rows[-1]) + 1, rows) if len(rows) else None
+        )
 
     def take(self, columns: Sequence[str]) -> pa.Table:
         if self.rows is None:
@@ -312,8 +329,10 @@ def _latest(parts: list[_WindowPart], count: int) -> list[_WindowPart]:
         return [p.since(at) for p, at in zip(parts, starts, strict=True) if at < p.size]
 
 
-def _rows_by(segments: Sequence[SegmentView], window: Rows, at: int) -> list[_WindowPart]:
-    """Find the last `count` matching elements of every partition, up to `at`.
+def _rows_by(
+    segments: Sequence[SegmentView], window: Rows, at: int, every: bool
+) -> list[_WindowPart]:
+    """Find the last `count` of every partition up to `at`: of all elements, or of those that match.
 
     Each segment gives at most `count` candidates a key. For a segment wholly before `at` they are
     computed once and kept, so an invocation costs what the partitions hold, not what the store
@@ -328,12 +347,14 @@ def _rows_by(segments: Sequence[SegmentView], window: Rows, at: int) -> list[_Wi
             continue
 
         def compute(segment: SegmentView = segment, hi: int = hi) -> np.ndarray:
-            rows = _matching(segment, hi)
+            rows = np.arange(hi, dtype=np.int64) if every else _matching(segment, hi)
             codes = _codes(segment.take(rows, window.by))
             return rows[_last_of_each(codes, window.count)]
 
-        whole = hi == len(segment.ts)
-        rows = segment.last_per_key(window.by, window.count, compute) if whole else compute()
+        if hi == len(segment.ts):
+            rows = segment.last_per_key(window.by, window.count, every, compute)
+        else:
+            rows = compute()
         if len(rows):
             candidates.append(rows)
             numbers.append(np.full(len(rows), number, np.int64))

@@ -157,6 +157,7 @@ class Node(ABC):
         is_stateless: Whether its operator is `Stateless`.
         lends: Whether its output refers to its operator's state: then all readers have to read it
             before the operator runs again.
+        is_exact: Whether its rows are exact if those of its inputs are.
         owner: The query that has the node for itself; empty: plans with an equal node share it.
     """
 
@@ -165,6 +166,7 @@ class Node(ABC):
     purges: bool = False
     is_stateless: bool = False
     lends: bool = False
+    is_exact: bool = True
     owner: str = ""
 
     @cached_property

@@ -107,6 +107,18 @@ def subtract_rows(left: Precision, right: Precision, common: float) -> Precision
     return Precision(1 - left.kept * (1 - hidden), wrong)
 
 
+def let_through(given: Precision, common: float, share: float) -> Precision:
+    """The rows a condition selects, and a share of those that it does not.
+
+    Args:
+        given: The rows it selects.
+        common: The share of all rows that it selects.
+        share: The share of the others that come through.
+    """
+    others = (1 - common) / common if common else math.inf
+    return Precision(given.missing, given.wrong + share * others)
+
+
 def copies_of(edge: EdgeEstimate, places: Sequence[int]) -> float:
     """Estimate how many rows there are for each value of some columns that may occur."""
     return edge.rows / max(edge.of(places).distinct, 1.0)

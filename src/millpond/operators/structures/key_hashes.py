@@ -14,7 +14,7 @@ Hashes = npt.NDArray[np.uint64]
 
 
 def hash_keys(columns: Sequence[pa.Array]) -> Hashes:
-    """Hash rows of whole numbers, instants, days, booleans and texts without NULLs.
+    """Hash rows without NULLs, of types that `is_hashable` names.
 
     Args:
         columns: The key's columns, at least one.
@@ -32,12 +32,36 @@ def hash_keys(columns: Sequence[pa.Array]) -> Hashes:
     return found
 
 
+def is_hashable(type_: pa.DataType) -> bool:
+    """Whether values of a type have words that are equal if a join finds the values equal."""
+    known = (
+        pa.types.is_string,
+        pa.types.is_binary,
+        pa.types.is_decimal,
+        pa.types.is_integer,
+        pa.types.is_floating,
+        pa.types.is_boolean,
+        pa.types.is_timestamp,
+        pa.types.is_date32,
+    )
+    return any(is_of(type_) for is_of in known)
+
+
 def find_words(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Read values as int64 words: numbers in their order, texts by their hash."""
+    """Read values as int64 words: whole numbers in their order, texts by their hash."""
     type_ = column.type
-    if pa.types.is_string(type_):
+    if pa.types.is_floating(type_):
+        # Both zeros are one, and so are all NaNs.
+        values = column.to_numpy(zero_copy_only=False).astype(np.float64) + 0.0
+        return np.where(np.isnan(values), np.nan, values).view(np.int64)
+    if pa.types.is_decimal(type_):
+        column, type_ = column.cast(pa.string()), pa.string()
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
         encoded = column.dictionary_encode()
-        words = [xxhash.xxh3_64_intdigest(text.encode()) for text in encoded.dictionary.to_pylist()]
+        words = [
+            xxhash.xxh3_64_intdigest(value.encode() if isinstance(value, str) else value)
+            for value in encoded.dictionary.to_pylist()
+        ]
         places = encoded.indices.to_numpy(zero_copy_only=False)
         return np.array(words, np.uint64).view(np.int64)[places]
     if pa.types.is_boolean(type_):

@@ -75,7 +75,7 @@ class PrecisionModel:
             inputs = [found[i.key] for i in node.inputs]
             if (number := _find_mark(node)) is not None:
                 found[node.key] = sample_rows(inputs[0], shares[number])
-            elif all(one == EXACT for one in inputs):
+            elif node.is_exact and all(one == EXACT for one in inputs):
                 found[node.key] = EXACT
             else:
                 edges = [self.edges[i.key] for i in node.inputs]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from millpond.catalog.tolerance import Reduction
 from millpond.model.windows import Range, Unbounded, Window
 from millpond.planner.approximate.estimators import Estimate, estimating_query, find_estimates
+from millpond.planner.approximate.filters import FilterSurvey, mark_filters, survey_filters
 from millpond.planner.approximate.safety import find_obstacle
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 
@@ -38,16 +39,23 @@ class Survey:
         leaves: Of each occurrence of a stream.
         estimates: The columns that are estimated if the stream is sampled; empty if the rows of a
             sampled answer are rows of the exact one.
+        filters: Of each condition that asks whether rows are there.
     """
 
     leaves: tuple[LeafSurvey, ...]
     estimates: tuple[Estimate, ...]
+    filters: tuple[FilterSurvey, ...] = ()
 
     def clip(self, wanted: Reduction) -> Reduction:
         """The part of a reduction that is allowed for some leaf."""
         shortened = any(leaf.against_window is None for leaf in self.leaves)
         sampled = any(leaf.against_sample is None for leaf in self.leaves)
-        return Reduction(wanted.window if shortened else None, wanted.sample if sampled else None)
+        filtered = any(one.against is None for one in self.filters)
+        return Reduction(
+            wanted.window if shortened else None,
+            wanted.sample if sampled else None,
+            false_positives=wanted.false_positives if filtered else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -59,12 +67,14 @@ class ReducedQuery:
         bound: The query to be computed.
         reduction: How far it is reduced.
         estimates: The estimated columns; then `bound` has more columns than the answer.
+        filtered: The slices whose rows conditions ask a filter for.
     """
 
     whole: BoundQuery
     bound: BoundQuery
     reduction: Reduction
     estimates: tuple[Estimate, ...] = ()
+    filtered: tuple[str, ...] = ()
 
 
 def survey(bound: BoundQuery) -> Survey:
@@ -84,7 +94,8 @@ def survey(bound: BoundQuery) -> Survey:
                 against_sample or _refuse_sample(leaf),
             )
         )
-    return Survey(tuple(leaves), estimates if not isinstance(estimates, str) else ())
+    known = estimates if not isinstance(estimates, str) else ()
+    return Survey(tuple(leaves), known, survey_filters(bound))
 
 
 def _refuse_window(window: Window) -> str | None:
@@ -119,16 +130,23 @@ def reduce_query(bound: BoundQuery, found: Survey, wanted: Reduction) -> Reduced
             leaf = replace(leaf, window=window, sample=sample, seed=seed)
         seen[name] += 1
         leaves.append(leaf)
+    marked = None
+    if wanted.false_positives is not None:
+        marked = mark_filters(bound, wanted.false_positives / 100)
     reduction = Reduction(
         wanted.window if shortened else None,
         wanted.sample if sampled else None,
         wanted.samples if sampled else (),
+        None if marked is None else wanted.false_positives,
     )
     if not reduction:
         return None
-    reduced = replace(bound, streams=tuple(leaves), aggregates=None, grouped=None, join=None)
+    reduced = replace(
+        marked or bound, streams=tuple(leaves), aggregates=None, grouped=None, join=None
+    )
     if not sampled or not found.estimates:
-        return ReducedQuery(bound, reduced, reduction)
+        filtered = tuple(one.table for one in found.filters if one.against is None)
+        return ReducedQuery(bound, reduced, reduction, filtered=filtered if marked else ())
     assert wanted.sample is not None
     estimating = estimating_query(reduced, found.estimates, wanted.sample)
     return ReducedQuery(bound, estimating, reduction, found.estimates)

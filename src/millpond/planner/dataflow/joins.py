@@ -8,7 +8,7 @@ So EXISTS, IN and outer joins over the same inputs share their common nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from sqlglot import exp
@@ -16,17 +16,25 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
 from millpond.operators.expire import announce_expirations
+from millpond.operators.filtered_semijoin import FilteredSemijoin
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
+from millpond.operators.structures.key_hashes import is_hashable
 from millpond.operators.union import Union
 from millpond.planner.dataflow.column_types import (
     find_answer_types,
     find_expression_types,
     type_names,
 )
+from millpond.planner.dataflow.filtered_windows import (
+    find_window,
+    lengthen_window,
+    slice_window,
+)
 from millpond.planner.dataflow.frame import Frame, Unsupported, find_columns, project, reads_columns
+from millpond.planner.resolve.nrr_join import SAID
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +96,8 @@ def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Con
     node, left_places = _add_keys(left.node, left_keys)
     other_node, right_places = _add_keys(right.node, right_keys)
     predicates = tuple(_pair_sql(left, right, len(node.schema), p) for p in rest)
-    text = " AND ".join(c.sql() for c in conjuncts)
+    said = (c.meta.get(SAID, c.sql()) for c in conjuncts)
+    text = " AND ".join(one for one in said if one)
     return Condition(node, other_node, left_places, right_places, predicates, widths, text)
 
 
@@ -114,8 +123,10 @@ def inner_join(on: Condition) -> Node:
     )
 
 
-def semijoin(on: Condition) -> Node:
-    """Plan the left rows that have a partner."""
+def semijoin(on: Condition, filtered: float | None = None) -> Node:
+    """Plan the left rows that have a partner; `filtered` as of `filtered_semijoin`."""
+    if (found := filtered_semijoin(on, filtered, anti=False)) is not None:
+        return found
     columns = on.only_left
     if not on.predicates:
         keys = eliminate_duplicates(_key_columns(on))
@@ -135,8 +146,10 @@ def semijoin(on: Condition) -> Node:
     )
 
 
-def antijoin(on: Condition) -> Node:
-    """Plan the left rows that have no partner."""
+def antijoin(on: Condition, filtered: float | None = None) -> Node:
+    """Plan the left rows that have no partner; `filtered` as of `filtered_semijoin`."""
+    if (found := filtered_semijoin(on, filtered, anti=True)) is not None:
+        return found
     right, places = announce_expirations(on.right), on.right_keys
     if not on.predicates:
         right, places = (
@@ -151,6 +164,31 @@ def antijoin(on: Condition) -> Node:
 def _key_columns(on: Condition) -> Node:
     """Project the right side to its keys; without keys, to one constant column."""
     return project(on.right, list(on.right_keys) or ["true"])
+
+
+def filtered_semijoin(on: Condition, share: float | None, *, anti: bool) -> Node | None:
+    """Plan a semijoin or antijoin with a filter of the right's keys.
+
+    Args:
+        on: The condition.
+        share: Of how many left rows without a partner it may be wrong, 0 to 1.
+        anti: Whether the rows without a partner are wanted.
+
+    Returns:
+        None if it is to be exact, or the right's rows are not those of a window over time.
+    """
+    hashable = all(is_hashable(on.right.schema.field(p).type) for p in on.right_keys)
+    if share is None or on.predicates or not on.left_keys or not hashable:
+        return None
+    window = find_window(on.right)
+    if window is None:
+        return None
+    slicing = slice_window(window, share)
+    right = _key_columns(replace(on, right=lengthen_window(on.right, slicing.ahead)))
+    places = tuple(range(len(on.right_keys)))
+    return FilteredSemijoin(
+        on.left, right, on.left_keys, places, anti, on.only_left, slicing, on.text
+    )
 
 
 def outer_join(on: Condition, flipped: Condition, side: str) -> Node:

@@ -16,13 +16,14 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.cql.print.dialect import print_query, to_duckdb
 from millpond.model.schema import Schema, arrow_type
 from millpond.model.windows import Rows
+from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
 from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
-from millpond.operators.source import LOG, SEQUENCE, TIMESTAMP, RelationSource, StreamSource
+from millpond.operators.source import LOG, LOGS, SEQUENCE, TIMESTAMP, RelationSource, StreamSource
 from millpond.operators.time_window import TimeWindow
 from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.explain.logical_plan import window_text
@@ -41,6 +42,7 @@ def stream_node(
     with_timestamp: bool = False,
     with_sequence: bool = False,
     with_log: bool = False,
+    counts_all: bool = False,
     whole: bool = False,
     in_order: bool = True,
 ) -> Node:
@@ -53,6 +55,7 @@ def stream_node(
         with_timestamp: Whether each row has its element's timestamp (int64) as one more column.
         with_sequence: Whether it has its number in the order of arrival (int64), too.
         with_log: Whether each row has the id of a change log (int64) as one more column.
+        counts_all: Whether its window of rows then counts every element, and not those of a log.
         whole: Whether to leave out the conjuncts that were pushed down.
         in_order: As of `TimeWindow`.
     """
@@ -68,8 +71,9 @@ def stream_node(
         columns = tuple(n for n in columns if n.lower() in wanted)
     if with_timestamp:
         columns += (TIMESTAMP,)
+    log = LOGS if counts_all else LOG
     if with_log:
-        columns += (LOG,)
+        columns += (log,)
     if leaf.sample is not None or with_sequence:
         columns += (SEQUENCE,)
     node: Node = StreamSource(leaf.stream, columns, tuple(_type(schema, c) for c in columns))
@@ -85,10 +89,14 @@ def stream_node(
         node = Sample(node, own, leaf.sample, places[SEQUENCE])
     if isinstance(leaf.window, Rows):
         counted = tuple(places[name.lower()] for name in by)
+        if with_log and not counts_all:
+            counted += (places[LOG],)
         node = RowsWindow(node, leaf.window.count, counted, window_text(leaf.window))
+        if with_log and counts_all:
+            node = PerQuery(node, places[LOGS])
     else:
         node = TimeWindow(node, leaf.window, window_text(leaf.window), columns, in_order=in_order)
-    chosen = {TIMESTAMP: with_timestamp, SEQUENCE: with_sequence, LOG: with_log}
+    chosen = {TIMESTAMP: with_timestamp, SEQUENCE: with_sequence, log: with_log}
     hidden = [name for name, is_chosen in chosen.items() if is_chosen]
     shown = [*leaf.columns, *hidden]
     return choose_columns(node, [places[name.lower()] for name in shown], shown)
@@ -134,6 +142,8 @@ def positional_sql(predicate: exp.Expr, places: dict[str, int]) -> str:
 def _type(schema: Schema, name: str) -> pa.DataType:
     if name in (SEQUENCE, TIMESTAMP, LOG):
         return pa.int64()
+    if name == LOGS:
+        return pa.list_(pa.int64())
     field = schema.find(name)
     assert field is not None
     return arrow_type(field.type)

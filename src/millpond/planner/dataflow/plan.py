@@ -22,7 +22,7 @@ from millpond.model.schema import Schema
 from millpond.model.windows import Range
 from millpond.operators.protocol.node import Node
 from millpond.operators.rstream import Boundaries, Instants, RStream
-from millpond.operators.source import LOG, SEQUENCE, TIMESTAMP, StreamSource
+from millpond.operators.source import LOG, LOGS, SEQUENCE, TIMESTAMP, StreamSource
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.compiler import Compiler
 from millpond.planner.dataflow.leaves import plan_versions, relation_node, stream_node
@@ -108,7 +108,8 @@ class Plan:
                 _, name, columns = node.feed
                 own = found.setdefault(name, {})
                 some = [columns[place] for place in sorted(reads[node.key])]
-                own.update(dict.fromkeys(c for c in some if c not in (SEQUENCE, TIMESTAMP, LOG)))
+                hidden = (SEQUENCE, TIMESTAMP, LOG, LOGS)
+                own.update(dict.fromkeys(c for c in some if c not in hidden))
         return {name: tuple(columns) for name, columns in found.items()}
 
     def reach(self, at: int, answers: bool = False) -> dict[str, int | None]:

@@ -5,8 +5,12 @@ thousands of constants. Which elements such a query selects, the Query SteM find
 once. So one plan computes the changes of all: its source gives each element once for every query
 that selects it, with the id of the query's change log in a column more.
 
-Only what cannot fail is shared: a projection to columns, over a window of time. Then one query's
-trouble is never another's.
+A window of rows counts elements. Where its query's WHERE is inside the brackets, it counts what the
+query selects: then the log is one more column of PARTITION BY. Else it counts all elements, and
+all queries have one window: then its rows have lists of logs, which `PerQuery` takes apart.
+
+Only what cannot fail is shared: a projection to columns, over a window. Then one query's trouble is
+never another's.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class QueryShape:
         projection: The columns they give: (column, output name).
         output: The answer's columns.
         to_stream: As of `BoundQuery`.
+        counts_all: Whether the window counts all elements, also those a query does not select.
     """
 
     stream: str
@@ -43,6 +48,7 @@ class QueryShape:
     projection: tuple[tuple[str, str], ...]
     output: Schema
     to_stream: str | None
+    counts_all: bool = False
 
 
 def find_shape(bound: BoundQuery) -> QueryShape | None:
@@ -51,11 +57,11 @@ def find_shape(bound: BoundQuery) -> QueryShape | None:
         return None
     (leaf,) = bound.streams
     has_more = bound.functions or bound.views or bound.estimates or bound.preference or leaf.hidden
-    if has_more or leaf.sample is not None or isinstance(leaf.window, Rows):
+    if has_more or leaf.sample is not None or bound.to_stream == "rstream":
         return None
-    if bound.to_stream == "rstream":
-        return None
-    return QueryShape(leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
+    counts_all = isinstance(leaf.window, Rows) and leaf.before_shape is None
+    known = (leaf.stream, leaf.window, bound.projection, bound.output, bound.to_stream)
+    return QueryShape(*known, counts_all)
 
 
 def plan_shared_log(
@@ -71,10 +77,12 @@ def plan_shared_log(
         stream: The stream it reads.
         strategy, choices: As of `plan_changes`.
     """
+    shape = find_shape(bound)
+    assert shape is not None
     assert bound.projection is not None
     (leaf,) = bound.streams
     bare = StreamLeaf(leaf.table, leaf.stream, leaf.window, None, leaf.columns)
-    node = stream_node(bare, stream, 0, with_log=True)
+    node = stream_node(bare, stream, 0, with_log=True, counts_all=shape.counts_all)
     places = {name.lower(): place for place, name in enumerate(leaf.columns)}
     chosen = [places[column.lower()] for column, _ in bound.projection]
     names = [*(column for column, _ in bound.projection), LOG]

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from millpond.planner.approximate.filters import FILTERED
 from millpond.planner.dataflow.frame import (
     Frame,
     Item,
@@ -61,8 +62,11 @@ class Subqueries:
             plain, frame = self.replace_subqueries(conjunct, frame)
             return replace(frame, node=select(frame.node, [frame.sql(plain)], [conjunct]))
         (found, *others), _ = self._cases(inside, frame)
+        filtered = inside.meta.get(FILTERED)
         if not negated:
-            return replace(frame, node=semijoin(found.on(frame)))
+            return replace(frame, node=semijoin(found.on(frame), filtered))
+        if filtered is not None and not others:
+            return replace(frame, node=antijoin(found.on(frame), filtered))
         # The rows for which it is false are those left: it is neither true nor unknown for them.
         for case in (found, *others):
             frame = replace(frame, node=antijoin(case.on(frame)))

@@ -55,9 +55,9 @@ class Leaf:
 
     @property
     def counts_all(self) -> bool:
-        """Whether its window is the last rows of the whole stream."""
-        rows = isinstance(self.window, Rows) and not self.window.by
-        return self.is_stream and rows and self.before is None and self.sample is None
+        """Whether its window is the last rows of the whole stream, or of each of its partitions."""
+        unfiltered = self.before is None and self.sample is None
+        return self.is_stream and isinstance(self.window, Rows) and unfiltered
 
     def columns(self) -> tuple[str, ...]:
         """The columns of its slice, in schema order."""

@@ -368,9 +368,10 @@ class LeafView(SegmentView):
         return table.select(list(columns)).nbytes / max(table.num_rows, 1)
 
     def last_per_key(
-        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+        self, by: tuple[str, ...], count: int, every: bool, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
-        key = (self._factors.key if self._factors else None, self._sample, by, count)
+        matched = None if every or self._factors is None else self._factors.key
+        key = (matched, None if every else self._sample, by, count)
         return self._segment.get_or_compute(key, compute)
 
 

@@ -28,13 +28,16 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 
 def reduction_losses(reduced: ReducedQuery, at: int) -> Iterator[Loss]:
-    """What a reduced query does not read, at an instant, of the windows as written."""
+    """What a reduced query does not read, or not as it is, of the windows as written."""
     for whole, leaf in zip(reduced.whole.streams, reduced.bound.streams, strict=True):
         (low, _), (since, upto) = interval(whole.window, at), interval(leaf.window, at)
         if leaf.window != whole.window and since is not None:
             yield Loss(leaf.stream, Cause.SHORTENED, low, since - 1)
         if leaf.sample != whole.sample:
             yield Loss(leaf.stream, Cause.SAMPLED, since, upto, kept=leaf.sample)
+        if leaf.table in reduced.filtered:
+            wrong = reduced.reduction.false_positives
+            yield Loss(leaf.stream, Cause.FILTERED, since, upto, wrong=wrong)
 
 
 class ReducedAnswers:

@@ -20,6 +20,7 @@ from millpond.engine.dataflow.step import Scheduling
 from millpond.engine.joins.arrangement import ELEMENT_BYTES as RUN_BYTES
 from millpond.model.constraints import Constraint
 from millpond.model.time import LAST
+from millpond.operators.source import LOGS
 from millpond.runtime.advance_job import (
     AdvanceJob,
     RelationFile,
@@ -263,7 +264,8 @@ class AdvanceJobs:
                 stem, _, _ = self._stems.snapshot(version, table.stream_id)
                 kept.enter_context(self._stems.keep_files(stem))
             (source,) = derivation.plan.needs
-            own = table.to_job(source, stem)
+            counts_all = any(node.feed and LOGS in node.feed[2] for node in derivation.plan.nodes())
+            own = table.to_job(source, stem, counts_all)
             return Sink(stream.id, derivation.plan, None, has_begun=has_begun, members=own)
         if derivation.look is not None:
             query = version.query_of(stream)

@@ -27,7 +27,6 @@ from pathlib import Path
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST
-from millpond.planner.dataflow.shared_log import find_shape
 from millpond.runtime import advance_task
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
@@ -405,7 +404,10 @@ class Advancer:
         advanced = [item.derivation for item in due if item.derivation.stream.is_shared_log]
         if len(advanced) < 2:
             return
-        shapes = {d.id: (*d.sharing_key, find_shape(d.bound)) for d in advanced}
+        shapes = {
+            d.id: (*d.sharing_key, d.plan.written, d.plan.output, d.plan.to_stream)
+            for d in advanced
+        }
         for into, other in find_joinable(self._log.version, shapes):
             with suppress(StaleChange):
                 self._log.commit(lambda now, a=into, b=other: join_shared_logs(now, a, b))  # type: ignore[misc]

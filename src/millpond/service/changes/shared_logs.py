@@ -85,7 +85,7 @@ class MemberTable:
         places = np.searchsorted(self.logs, logged.logs)
         self.numbers[places] += logged.counts
 
-    def to_job(self, stream: str, stem: str | None) -> LogMembers:
+    def to_job(self, stream: str, stem: str | None, counts_all: bool) -> LogMembers:
         """The members as a worker needs them."""
         order = np.argsort(self.slots, kind="stable")
         return LogMembers(
@@ -95,6 +95,7 @@ class MemberTable:
             self.starts[order],
             self.numbers[order],
             stem,
+            counts_all,
         )
 
 

@@ -92,6 +92,9 @@ def _lines(version: Version, bound: BoundQuery, options: Mapping[str, Any]) -> I
         known = found.leaves[number]
         yield f"  window: {_verdict(known.against_window, 'may be shortened')}"
         yield f"  sample: {_verdict(known.against_sample, _what_a_sample_gives(bound, found))}"
+    for one in found.filters:
+        filtered = "a filter may answer it in the changes; invocations are exact"
+        yield f"{one.condition}: {_verdict(one.against, filtered)}"
     if not bound.streams:
         yield "it reads no stream"
     yield from _changes(bound, found)

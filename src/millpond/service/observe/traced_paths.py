@@ -25,7 +25,7 @@ from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node
-from millpond.operators.source import LOG
+from millpond.operators.source import LOG, LOGS
 from millpond.service.components import Components
 from millpond.service.observe.join_entities import name_join, name_stems
 from millpond.service.plans.running_plans import RunningPlan, name_operator
@@ -123,7 +123,7 @@ class TracedPaths:
         for running in plans[:MOST_PLANS]:
             nodes = list(running.plan.nodes())
             changed = self._find_changes(running.stream)
-            if any(node.feed is not None and LOG in node.feed[2] for node in nodes):
+            if any(node.feed is not None and {LOG, LOGS} & {*node.feed[2]} for node in nodes):
                 # What its members select was marked with the member; all operators saw it.
                 given = changed & matched.get(running.name, frozenset())
                 self._note_plan(running, nodes, {node.key: given for node in nodes}, given)

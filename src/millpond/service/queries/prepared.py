@@ -74,7 +74,11 @@ class PreparedQuery:
         return survey(self.bound)
 
     def reduce(self, wanted: Reduction) -> tuple[PreparedQuery, ReducedQuery] | None:
-        """The query reduced as far as is wanted and allowed; None if nothing of it is reduced."""
+        """The query reduced as far as is wanted and allowed; None if nothing of it is reduced.
+
+        An invocation keeps no state, so filters would save nothing: it is exact in their place.
+        """
+        wanted = replace(wanted, false_positives=None)
         if wanted not in self._reduced:
             self._reduced[wanted] = reduce_query(self.bound, self.survey, wanted)
         reduced = self._reduced[wanted]

@@ -24,9 +24,11 @@ from millpond.planner.approximate.allocation import allocate, round_down, share_
 from millpond.planner.approximate.precision import PrecisionModel
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
+from millpond.planner.dataflow.filtered_windows import slice_window
 from millpond.service.queries.options import tolerance_of
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
+from millpond.synopses.sliced_filter import predict_bits
 
 _UNBOUNDED = "unbounded"
 
@@ -71,7 +73,8 @@ def decide(
 ) -> Reduction:
     """Choose how far a query is reduced when it is registered.
 
-    Streams are sampled before windows are shortened, because a sample says what is missing.
+    Filters come first, if they save anything, because they miss nothing; streams are sampled before
+    windows are shortened, because a sample says what is missing.
     """
     tolerance, granted = tolerance_of(options), granted_bytes(version, options)
     if not tolerance or granted is None:
@@ -82,18 +85,22 @@ def decide(
     if not least or needed is None or needed <= granted:
         return Reduction()
     chosen = Reduction()
+    if least.false_positives is not None:
+        filtered = Reduction(false_positives=least.false_positives)
+        saved = predict_query(version, bound, found, filtered)
+        chosen = filtered if saved is not None and saved < needed else chosen
     divided = None
-    if least.sample is not None:
+    if least.sample is not None and not chosen:
         divided = _divide(version, bound, found, least.sample / 100, granted, model_precision)
     if divided is not None:
         chosen = divided
-    elif least.sample is not None:
+    elif least.sample is not None and not _fits(version, bound, found, chosen, granted):
         share = least.sample
         for percent in _falling(100.0, share):
             share = percent
-            if _fits(version, bound, found, Reduction(None, percent), granted):
+            if _fits(version, bound, found, replace(chosen, sample=percent), granted):
                 break
-        chosen = Reduction(None, share)
+        chosen = replace(chosen, sample=share)
     if least.window is not None and not _fits(version, bound, found, chosen, granted):
         longest = max(_length(version, bound, n) for n in range(len(bound.streams)))
         length = least.window
@@ -156,7 +163,7 @@ def predict_precision(
     reduced = reduce_query(bound, found, reduction) if reduction else None
     if reduced is None or reduced.estimates:
         return None
-    if (model := model_precision(version, bound)) is None:
+    if (model := model_precision(version, reduced.bound if reduced.filtered else bound)) is None:
         return None
     shares = []
     for number, (whole, leaf) in enumerate(zip(bound.streams, reduced.bound.streams, strict=True)):
@@ -215,8 +222,25 @@ def predict_query(
         needed = predict_bytes(version, bound, number, leaf.window)
         if needed is None:
             return None
+        if reduced is not None and leaf.table in reduced.filtered:
+            needed *= _filtered_share(version, bound, number, leaf.window, reduced.reduction)
         total += needed * (1.0 if leaf.sample is None else leaf.sample / 100)
     return total
+
+
+def _filtered_share(
+    version: Version, bound: BoundQuery, number: int, window: Window, reduction: Reduction
+) -> float:
+    """How many bytes a filter of a window's rows takes for each byte of the rows.
+
+    As if each row were a key of its own.
+    """
+    assert reduction.false_positives is not None
+    stream = stream_of(version, bound.streams[number])
+    segments = version.segments(stream.id, stream.kind)
+    each = sum(s.bytes for s in segments) / max(sum(s.rows for s in segments), 1)
+    slicing = slice_window(window, reduction.false_positives / 100)
+    return predict_bits(slicing.share, slicing.slices) / 8 / max(each, 1.0)
 
 
 def with_static_reduction(

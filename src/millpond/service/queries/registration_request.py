@@ -12,6 +12,7 @@ from millpond.cql.print.parameters import fill_constants, write_constant
 from millpond.cql.tree import statements
 from millpond.errors import MillpondError, Span
 from millpond.model.unicode_text import check_unicode
+from millpond.service.queries.parameter_places import check_places
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class RegistrationRequest:
                 hint="CREATE OR REPLACE QUERY gives it another text.",
             )
         template = Template(query.template.text, {**query.template.constants, **constants})
-        text = fill_constants(template.text, template.constants)
+        text = _fill(template.text, template.constants)
         kept = {**given_options(query.options), **options}
         return cls(text, query.name, kept, template=template)
 
@@ -97,7 +98,13 @@ def fill_registration(cql: str, options: Mapping[str, Any]) -> tuple[str, Mappin
     if "params" not in options:
         return cql, options
     rest = {key: value for key, value in options.items() if key != "params"}
-    return fill_constants(cql, _write_constants(options["params"])), rest
+    return _fill(cql, _write_constants(options["params"])), rest
+
+
+def _fill(text: str, constants: Mapping[str, str]) -> str:
+    filled = fill_constants(text, constants)
+    check_places(text, constants, filled)
+    return filled
 
 
 def _write_constants(given: Any) -> dict[str, str]:

@@ -42,7 +42,7 @@ class Segment:
         return 8.0 * len(columns or self.table.column_names)
 
     def last_per_key(
-        self, by: tuple[str, ...], count: int, compute: Callable[[], np.ndarray]
+        self, by: tuple[str, ...], count: int, every: bool, compute: Callable[[], np.ndarray]
     ) -> np.ndarray:
         return compute()
 
@@ -76,6 +76,11 @@ def test_order_is_that_of_the_elements(stamps, spread, window, keep, at, counts_
     assert chosen.measure() == 24 * len(found)
     assert found == sorted(found)
     assert found == rows([Segment(elements, keep)])
+    if isinstance(window, Rows) and window.by:
+        arrived = sorted(e for e in elements if e[0] <= at)
+        counted = arrived if counts_all else [e for e in arrived if e[1] % keep == 0]
+        last = [e for key in range(3) for e in [c for c in counted if c[1] % 3 == key][-2:]]
+        assert found == sorted(e for e in last if e[1] % keep == 0)
     if isinstance(window, Rows) and not window.by:
         arrived = sorted(e for e in elements if e[0] <= at)
         counted = arrived if counts_all else [e for e in arrived if e[1] % keep == 0]

@@ -102,7 +102,7 @@ def test_pushed(binding: Binding, text: str, pushed: list[str]) -> None:
         ("SELECT c FROM (SELECT carrier AS c FROM flights [ROWS 3]) t WHERE c = 'AA'",
          "carrier = 'AA'"),
         ("SELECT * FROM flights [ROWS 3 WHERE delay > 1] WHERE delay > 3", ""),
-        ("SELECT * FROM flights [PARTITION BY dest ROWS 3] WHERE delay > 3", ""),
+        ("SELECT * FROM flights [PARTITION BY dest ROWS 3] WHERE delay > 3", "delay > 3"),
         ("SELECT * FROM flights [ROWS 3] SAMPLE(50) WHERE delay > 3", ""),
         ("SELECT 1 FROM flights [ROWS 3] f, weather w WHERE f.origin = w.origin AND delay > 3", ""),
         ("SELECT * FROM flights WHERE delay > 3", ""),

@@ -41,6 +41,8 @@ def test_selections_commute_with_windows_of_time_alone() -> None:
     assert Leaf(exp.Table(), STREAM, window=Range(5)).commutes
     assert not Leaf(exp.Table(), STREAM, window=Rows(5)).commutes
     assert Leaf(exp.Table(), STREAM, window=Rows(5)).counts_all
+    assert Leaf(exp.Table(), STREAM, window=Rows(5, ("va",))).counts_all
+    assert not Leaf(exp.Table(), STREAM, window=Rows(5), sample=50.0).counts_all
 
 
 def test_the_first_columns_of_a_body_are_renamed() -> None:

@@ -25,12 +25,12 @@ def parts(pond: Pond) -> Components:
     return components_of(pond)
 
 
-def make(pond: Pond, *predicates: str) -> KeptSelections:
+def make(pond: Pond, *predicates: str, text: str = SHAPE) -> KeptSelections:
     parts = components_of(pond)
     found = {}
     for number, predicate in enumerate(predicates):
         where = f" WHERE {predicate}" if predicate else ""
-        query = parts.registrar.prepare(pond.register(SHAPE + where).definition)
+        query = parts.registrar.prepare(pond.register(text + where).definition)
         shape = find_kept_shape(query.bound, query.factors[0])
         assert shape is not None
         found[number] = query.factors[0]
@@ -71,7 +71,9 @@ def test_a_stream_that_is_another_begins_again(pond: Pond, parts: Components) ->
     [
         ("SELECT v FROM s WHERE v > 1", True),
         ("SELECT v FROM s [RANGE 1 HOUR SLIDE 1 MINUTE]", True),
-        ("SELECT v FROM s [ROWS 5]", False),
+        ("SELECT v FROM s [ROWS 5]", True),
+        ("SELECT v FROM s [PARTITION BY name ROWS 5] WHERE v > 1", True),
+        ("SELECT v FROM s [ROWS 5 WHERE v > 1]", False),
         ("SELECT v + 1 AS v FROM s", False),
         ("SELECT v FROM s WHERE lower(name) = 'a'", False),
         ("SELECT count(*) AS n FROM s", False),
@@ -103,3 +105,38 @@ def test_chunks_are_merged_without_what_has_left(
             alive = [v for t, v in came if t > at - 5]
             expected = [[v for v in alive if v == 1], [v for v in alive if v >= 2], alive]
             assert [values(kept, query, at) for query in range(3)] == expected
+
+
+@pytest.mark.parametrize("window", ["ROWS 3", "PARTITION BY name ROWS 2"])
+@settings(max_examples=5)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 9), st.integers(0, 3), st.sampled_from(["a", "b"])), min_size=1
+        ),
+        max_size=8,
+    )
+)
+def test_windows_of_rows_are_counted_in_any_order_of_arrival(
+    tmp_path_factory: pytest.TempPathFactory,
+    window: str,
+    steps: list[list[tuple[int, int, str]]],
+) -> None:
+    with open_local(tmp_path_factory.mktemp("run") / "store") as pond:
+        parts = components_of(pond)
+        pond.execute(
+            "CREATE STREAM s (ts TIMESTAMP, v INTEGER, name VARCHAR) TIMESTAMP BY ts"
+            " DELAY INTERVAL 10 SECONDS"
+        )
+        text = f"SELECT v AS w FROM s [{window}]"
+        predicates = ("v = 1", "v >= 2", "v < 9")
+        asked = [pond.register(f"{text} WHERE {predicate}") for predicate in predicates]
+        first = make(pond, *predicates, text=text)
+        for step in steps:
+            pond.ingest("s", [row for at, v, name in step for row in rows(at, v=v, name=name)])
+            later = make(pond, *predicates, text=text)
+            for kept in (first, later):
+                kept.step(parts.log.version, 9 * SECOND)
+                for query, handle in enumerate(asked):
+                    found = sorted(w for (w,) in handle.invoke().rows())
+                    assert sorted(values(kept, query, 9)) == found

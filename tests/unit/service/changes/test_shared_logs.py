@@ -29,6 +29,10 @@ SHAPES = (
     "SELECT v FROM s [NOW] WHERE v = {v}",
     "DSTREAM(SELECT k FROM s [RANGE 2 SECONDS] WHERE v <= {v} AND k <> {k})",
     "ISTREAM(SELECT k FROM s [RANGE 2 SECONDS WHERE v > 1] WHERE k = {k} OR v = {v})",
+    "SELECT v FROM s [ROWS 3] WHERE k = {k} OR v > {v}",
+    "SELECT v FROM s [ROWS 2 WHERE k <> {k} AND v >= {v}]",
+    "SELECT v, k FROM s [PARTITION BY k ROWS 2] WHERE v <= {v} AND k <> {k}",
+    "DSTREAM(SELECT v FROM s [PARTITION BY v ROWS 1 WHERE k < {k} OR v > {v}])",
 )
 #: An option by which a query's changes are computed by itself.
 APART = {"lazy_expiration": "7 SECONDS"}
@@ -135,6 +139,23 @@ def test_a_thousand_queries_cost_one_segment_an_epoch(pond: Pond) -> None:
     segment = log.version.segment(new)
     assert segment is not None
     assert segment.rows == 999
+
+
+def test_windows_of_rows_are_shared_as_their_queries_count(pond: Pond) -> None:
+    wanted = {
+        "all": "SELECT v FROM s [ROWS 3] WHERE k = {k}",
+        "own": "SELECT v FROM s [ROWS 3 WHERE k = {k}]",
+        "all of each": "SELECT v FROM s [PARTITION BY v ROWS 3] WHERE k = {k}",
+        "own of each": "SELECT v FROM s [PARTITION BY v ROWS 3 WHERE k = {k}]",
+    }
+    for number, text in enumerate(wanted.values()):
+        queries = [(text.format(k=k), f"q{number}_{k}", {"follow": True}) for k in (1, 2)]
+        pond.register_many(queries)
+    push(pond, (1, 1, 5), (2, 2, 5), (3, 2, 6), (4, 2, 7), (5, 1, 5), (9, 9, 9))
+    assert len(shared_logs(pond)) == len(wanted)
+    assert all(is_shared(pond, query.name) for query in pond.queries())
+    found = [[row[-1] for row in pond.query(f"q{n}_1").fetch().rows()] for n in range(len(wanted))]
+    assert found == [[5, 5, 5], [5, 5], [5, 5], [5, 5]]
 
 
 def test_queries_that_come_later_go_to_the_same_log(pond: Pond) -> None:

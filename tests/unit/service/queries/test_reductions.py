@@ -57,7 +57,8 @@ def test_what_is_followed_does_not_become_another_query(full: Pond) -> None:
 @pytest.mark.parametrize(
     "wrong",
     ["", "sample", "sample 0 %", "sample 100 %", "sample 5", "window 0 s", "error 2 %",
-     "window -1 s", "sample 5 %, sample 6 %", "false positives 1 %", 5, None,
+     "window -1 s", "sample 5 %, sample 6 %", "false positives 60 %", "false positives 0 %",
+     5, None,
      "sample 5 %, error 0 %", "sample 5 %, error 1 % at 100 %", "window 9999999 days" * 99],
 )  # fmt: skip
 def test_a_wrong_tolerance_is_refused(pond: Pond, wrong: Any) -> None:
