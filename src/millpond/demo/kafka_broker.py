@@ -14,6 +14,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from millpond.demo.cluster import free_port
+
 VERSION = "4.3.0"
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>millpond</groupId><artifactId>broker</artifactId><version>1</version>
@@ -68,7 +70,7 @@ class Broker:
         self._directory = directory
         self._jars = _jars()
         self._process: subprocess.Popen[bytes] | None = None
-        self.port, login, controller = _free_port(), _free_port(), _free_port()
+        self.port, login, controller = free_port(), free_port(), free_port()
         self.bootstrap, self.login_bootstrap = f"127.0.0.1:{self.port}", f"127.0.0.1:{login}"
         self.password = secrets.token_urlsafe(12)
         self._settings = directory / "server.properties"
@@ -149,10 +151,3 @@ def _jars() -> Path:
         except OSError:  # another process was quicker
             shutil.rmtree(making)
     return jars
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
