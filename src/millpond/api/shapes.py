@@ -297,11 +297,17 @@ class ChangesProgress(Shape):
 
 
 class QueryDefinition(Shape):
-    """A standing query as it was registered; `reduced` says how far it was reduced then."""
+    """A standing query as it was registered; `reduced` says how far it was reduced then.
+
+    Of a query with parameters, `template` is the text that names them, and `parameters` their
+    values, each as the constant of CQL that `cql` has in its place.
+    """
 
     id: int
     name: str
     cql: str
+    template: str | None
+    parameters: dict[str, str]
     options: dict[str, Any]
     reduced: str | None
     active: bool
