@@ -155,6 +155,7 @@ def test_killed_at_any_moment(open_store, broker, tmp_path):
             time.sleep(2 * chance.random())
             feeder.join()
             life.kill()
+        print("killed at", seen, flush=True)  # of 20,000 rows of the history
     pond = open_store()
     pond.catch_up()
     check(pond, sent)

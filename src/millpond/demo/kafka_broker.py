@@ -43,6 +43,7 @@ offsets.topic.num.partitions=2
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=2
+transaction.abort.timed.out.transaction.cleanup.interval.ms=500
 group.initial.rebalance.delay.ms=0
 log.segment.bytes=16777216
 log.retention.ms=-1

@@ -198,6 +198,8 @@ def tell(opened: Pond | OraclePond) -> None:
         if second == 4:
             opened.execute(f"INSERT INTO n VALUES ('b', 20) AT {at(5)}")
         if second == _LATE and isinstance(opened, Pond):
+            # A query over a query that is a stream begins where that stream's elements have come.
+            opened.catch_up()
             for number, (query, _, _) in enumerate(FORMS.values()):
                 opened.execute(f"CREATE QUERY late{number} AS {query}")
     for stream in "sp":

@@ -38,6 +38,7 @@ def test_each_scheduler_gives_the_same_changes_and_is_switched_while_running(
             pond.execute(
                 f"CREATE STREAM {stream} (ts TIMESTAMP, k BIGINT, v BIGINT) TIMESTAMP BY ts"
             )
+        pond.alter_system(memory="2 GB", queue_memory="256 MB", scheduler="fifo")
         push(pond, 1)
         pond.execute(QUERY.format("fifo"))
         expected = pond.query("qfifo").fetch(limit=100_000).rows()

@@ -42,6 +42,18 @@ class Out:
         bootstrap = self.broker.bootstrap
         return {"bootstrap": bootstrap, "topic": self.topic, "cursor_topic": self.cursors}
 
+    def has_open_transaction(self) -> bool:
+        """Whether readers of committed records have to stop before the topic's end."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        place = TopicPartition(self.topic, 0)
+        ends = set()
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            asked = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+            ends.add(asked[place].result(30).offset)
+        return len(ends) > 1
+
     def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
         """The values of all records that a reader sees now."""
         return [json.loads(value) for _, value in self.read_records(isolation)]
@@ -136,11 +148,12 @@ class Watched:
             print("there", flush=True)
             os.kill(os.getpid(), getattr(signal, how))
 sender._connection = Watched()
-try:
-    sender.send(here.delivery(2))
-    print("sent", flush=True)
-except here.DeliveryError as error:
-    print(error.is_final, error, flush=True)
+for _ in range(2):
+    try:
+        sender.send(here.delivery(2))
+        print("sent", flush=True)
+    except here.DeliveryError as error:
+        print(error.is_final, error, flush=True)
 """
 
 
@@ -173,12 +186,54 @@ def test_a_zombie_is_fenced(out, senders):
                 sender.send(delivery(number))
             zombie.send_signal(signal.SIGCONT)
             assert zombie.stdout is not None
+            assert zombie.stdout.readline() == "False the brokers have ended its transaction\n"
             assert zombie.stdout.readline() == "True another Millpond has taken this sink over\n"
             sender.send(delivery(4))
             assert numbers(out) == [2, 3, 4, 5, 6, 7, 8, 9]
             assert len(out.read("read_uncommitted")) == 10
         finally:
             zombie.kill()
+
+
+def test_a_transaction_that_was_open_for_too_long_is_made_again(out, senders, monkeypatch):
+    """Brokers fence its producer, too; nobody has taken the sink over."""
+    monkeypatch.setattr(kafka, "_TRANSACTION_MS", 1_000)
+    sender = senders()
+    sender.send(delivery(1))
+    producer = sender._connection
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(producer, name)
+
+        def commit_transaction(self, seconds: float) -> None:
+            assert out.has_open_transaction()
+            _await(lambda: not out.has_open_transaction())
+            producer.commit_transaction(seconds)
+
+    monkeypatch.setattr(sender, "_connection", Slow())
+    with pytest.raises(DeliveryError, match="ended its transaction") as failed:
+        sender.send(delivery(2))
+    assert not failed.value.is_final
+    for number in (2, 3):
+        sender.send(delivery(number))
+    assert numbers(out) == [2, 3, 4, 5, 6, 7]
+
+
+def test_who_has_taken_over_has_the_sink_before_it_delivers(out, senders, monkeypatch):
+    """An earlier sender, fenced, does not take the sink back; it did not time out."""
+    earlier, later = senders(), senders()
+    earlier.send(delivery(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(later, "_commit", lambda *_: later._stop_if_interrupted())
+        later.send(delivery(2))
+    for final in (False, True):
+        with pytest.raises(DeliveryError) as stopped:
+            earlier.send(delivery(2))
+        assert stopped.value.is_final is final
+    later._last = kafka.Delivered(1, "cursor 1")  # what the patch said it had delivered, it had not
+    later.send(delivery(2))
+    assert numbers(out) == [2, 3, 4, 5]
 
 
 def test_a_broker_that_dies_between_deliveries(out, senders):
@@ -210,6 +265,8 @@ def test_a_store_that_is_older_than_the_topic_stops_the_sink(out, senders):
     with pytest.raises(DeliveryError, match="older than the topic") as stopped:
         senders().send(delivery(2))
     assert stopped.value.is_final
+    send_at_last(sender, delivery(4))  # whose id was taken, but not the sink
+    assert numbers(out) == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def test_another_sinks_open_transaction_hides_no_cursor(out, senders):

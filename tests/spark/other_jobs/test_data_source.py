@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 from pond_server import serve
+from pyspark.sql.types import StructType
 
+import millpond
 from millpond.errors import MillpondError
+from millpond.runtime import patient_calls
 from millpond.runtime.spark import data_source
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
@@ -115,6 +118,23 @@ def test_many_changes_are_read_in_parts(
     stream = source.streamReader(source.schema())
     spans = stream.partitions(stream.initialOffset(), stream.latestOffset())
     assert [[c for b in stream.read(s) for c in b["cursor"].to_pylist()] for s in spans] == read
+
+
+def test_changes_are_asked_for_again_while_the_server_is_away(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that reads changes outlives a restart of the server, as one that writes rows does."""
+    connect, refused = millpond.connect, iter(["http://127.0.0.1:1"] * 2)
+    monkeypatch.setattr(millpond, "connect", lambda url, token: connect(next(refused, url), token))
+    monkeypatch.setattr(patient_calls, "_PAUSE_SECONDS", 0.01)
+    options = {"url": url, "changes": "q"}
+    reader = data_source.MillpondSource(options).streamReader(StructType())
+    assert isinstance(reader.initialOffset(), dict)
+    assert next(refused, None) is None
+    with pytest.raises(MillpondError, match="SERVE-705"):
+        data_source.MillpondSource(
+            {**options, "url": "http://127.0.0.1:1", "patience": "0"}
+        ).schema()
 
 
 def test_a_checkpoint_of_other_changes_is_refused(url: str, pond: Pond) -> None:

@@ -26,17 +26,19 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
 #: Rows of a file; a file is a batch.
 ROWS = 20
+#: For how many seconds a job waits for the server: some give up while the server starts again.
+PATIENCE = (1, 60)
 
 JOB = """
 import sys
 from pyspark.sql import SparkSession
 
-url, files, checkpoint, parts = sys.argv[1:]
+url, files, checkpoint, parts, patience = sys.argv[1:]
 session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
 session = session.config("spark.sql.shuffle.partitions", parts).getOrCreate()
 frame = session.readStream.schema("id long, v int").option("maxFilesPerTrigger", "1").json(files)
 writer = frame.repartition(int(parts)).writeStream.format("millpond").option("url", url)
-query = writer.option("checkpointLocation", checkpoint).start("s")
+query = writer.option("patience", patience).option("checkpointLocation", checkpoint).start("s")
 print("writing", flush=True)
 query.awaitTermination()
 """
@@ -47,9 +49,10 @@ READER = """
 import sys
 from pyspark.sql import SparkSession
 
-url, out, checkpoint = sys.argv[1:]
+url, out, checkpoint, patience = sys.argv[1:]
 session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-frame = session.readStream.format("millpond").option("url", url).option("changes", "q").load()
+reader = session.readStream.format("millpond").option("url", url).option("patience", patience)
+frame = reader.option("changes", "q").load()
 writer = frame.select("id").writeStream.format("parquet").option("path", out)
 query = writer.option("checkpointLocation", checkpoint).start()
 print("reading", flush=True)
@@ -73,10 +76,14 @@ class Process:
 
     def kill(self) -> None:
         if self.running is not None:
-            with suppress(ProcessLookupError):  # it ended by itself, as a job without its server
+            with suppress(ProcessLookupError):  # it ended by itself
                 os.killpg(self.running.pid, signal.SIGKILL)
             self.running.wait()
             self.running = None
+
+    def is_over(self) -> bool:
+        """Whether it was killed, or ended by itself, as a job whose patience is over."""
+        return self.running is None or self.running.poll() is not None
 
 
 def free_port() -> int:
@@ -106,8 +113,15 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
         server.start(*command_of_server(tmp_path / "store", port))
 
     def start_job() -> None:
-        parts = str(chance.choice([1, 2, 3]))
-        job.start(sys.executable, "-c", JOB, url, str(files), str(tmp_path / "checkpoint"), parts)
+        """Start the job, which waits for the server, or ends by itself while that is away."""
+        job.kill()
+        more = [str(chance.choice([1, 2, 3])), str(chance.choice(PATIENCE))]
+        job.start(sys.executable, "-c", JOB, url, str(files), str(tmp_path / "checkpoint"), *more)
+
+    def has_more_than(count: int) -> bool:
+        if job.is_over():
+            start_job()
+        return len(read() or []) > count
 
     def read() -> list[int] | None:
         try:
@@ -122,6 +136,11 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
     def is_up() -> bool:
         return read() is not None
 
+    def read_at_last() -> list[int]:
+        found: list[list[int]] = []
+        wait_until(lambda: found.extend(x for x in [read()] if x is not None) or found, 300)
+        return found[0]
+
     try:
         start_server()
         wait_until(lambda: _declare(url), 300, "the server did not start")
@@ -132,24 +151,23 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path: Path) -> None:
                 add_file()
             # Somewhere in the next batches; every other time behind some progress.
             if chance.random() < 0.5:
-                wait_until(
-                    lambda seen=seen: len(read() or []) > seen, 300, f"no batch: see {job.log}"
-                )
+                wait_until(lambda seen=seen: has_more_than(seen), 300, f"no batch: see {job.log}")
             time.sleep(chance.random() * 3)
             for victim in chance.choice([[server], [job], [server, job]]):
                 victim.kill()
             if server.running is None:
                 start_server()
                 wait_until(is_up, 300, "the server did not start again")
-            if job.running is None or job.running.poll() is not None:
-                job.kill()
+            if job.is_over():
                 start_job()
-            found = read() or []
+            found = read_at_last()
             assert len(found) == len(set(found))
             assert len(found) >= seen
             seen = len(found)
         everything = list(range(count * ROWS))
-        wait_until(lambda: read() == everything, 600, f"rows are missing: see {job.log}")
+        more = f"rows are missing: see {job.log}"
+        wait_until(lambda: has_more_than(len(everything) - 1), 600, more)
+        assert read() == everything
     finally:
         job.kill()
         server.kill()
@@ -190,7 +208,15 @@ def test_every_change_is_read_once_whoever_is_killed(tmp_path: Path) -> None:
         wait_until(lambda: _declare(url), 300, "the server did not start")
 
     def start_job() -> None:
-        job.start(sys.executable, "-c", READER, url, str(out), str(tmp_path / "checkpoint"))
+        """Start the job, which waits for the server, or ends by itself while that is away."""
+        job.kill()
+        more = [str(out), str(tmp_path / "checkpoint"), str(chance.choice(PATIENCE))]
+        job.start(sys.executable, "-c", READER, url, *more)
+
+    def read_by_job() -> list[int]:
+        if job.is_over():
+            start_job()
+        return read_committed(out)
 
     try:
         start_server()
@@ -201,26 +227,17 @@ def test_every_change_is_read_once_whoever_is_killed(tmp_path: Path) -> None:
                 pushed += ROWS
             seen = len(read_committed(out))
             if chance.random() < 0.5:
-                wait_until(lambda seen=seen: len(read_committed(out)) > seen, 300, f"see {job.log}")
+                wait_until(lambda seen=seen: len(read_by_job()) > seen, 300, f"see {job.log}")
             time.sleep(chance.random() * 3)
             for victim in chance.choice([[server], [job], [server, job]]):
                 victim.kill()
             if server.running is None:
                 start_server()
-            if job.running is None or job.running.poll() is not None:
-                job.kill()
-                start_job()
-            found = read_committed(out)
+            found = read_by_job()
             assert len(found) == len(set(found))
         everything = list(range(pushed))
 
-        def has_all() -> bool:
-            if job.running is None or job.running.poll() is not None:
-                job.kill()
-                start_job()
-            return read_committed(out) == everything
-
-        wait_until(has_all, 600, f"changes are missing: see {job.log}")
+        wait_until(lambda: read_by_job() == everything, 600, f"missing: see {job.log}")
     finally:
         job.kill()
         server.kill()

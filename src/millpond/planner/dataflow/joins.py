@@ -34,6 +34,7 @@ from millpond.planner.dataflow.filtered_windows import (
     slice_window,
 )
 from millpond.planner.dataflow.frame import Frame, Unsupported, find_columns, project, reads_columns
+from millpond.planner.resolve.nrr_join import SAID
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,8 @@ def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Con
     node, left_places = _add_keys(left.node, left_keys)
     other_node, right_places = _add_keys(right.node, right_keys)
     predicates = tuple(_pair_sql(left, right, len(node.schema), p) for p in rest)
-    text = " AND ".join(c.sql() for c in conjuncts)
+    said = (c.meta.get(SAID, c.sql()) for c in conjuncts)
+    text = " AND ".join(one for one in said if one)
     return Condition(node, other_node, left_places, right_places, predicates, widths, text)
 
 

@@ -2,7 +2,8 @@
 
 A joined row of the streams comes at the timestamp of its youngest element if no window delays
 elements, and is never taken back if no window counts rows. Under both conditions the relations'
-rows are looked up when the streams' row comes.
+rows are looked up when the streams' row comes. Else (SLIDE, ROWS) the join is an ordinary one, with
+the versions of the relations' rows: a version's interval has the timestamp of the youngest element.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from sqlglot import exp
 
 from millpond.model.windows import Now, Period, Range, Unbounded, Window
 from millpond.operators.nrr_join import NrrJoin
-from millpond.planner.bind.bound_query import RelationLeaf
+from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.dataflow.frame import Frame, Unsupported, project
 from millpond.planner.dataflow.from_clause import apply_ready, combine_frames, join_frames
 from millpond.planner.dataflow.from_items import Items
 from millpond.planner.dataflow.joins import split_condition
-from millpond.planner.resolve.nrr_join import CONDITIONS
+from millpond.planner.resolve.nrr_join import CONDITIONS, list_conditions
 from millpond.planner.resolve.pushdown import split_conjuncts
 
-_REASON = "a join with a non-retroactive relation of rows that come late or may be taken back"
+_REASON = "a join with a non-retroactive relation that is neither inner nor LEFT, or of queries"
 
 _OUTSIDE = "a non-retroactive relation in a subquery, attached to the row around it"
 
@@ -51,17 +52,27 @@ def join_nrrs(select: exp.Select, items: Items, waiting: list[exp.Expr]) -> Fram
         waiting: Conjuncts of WHERE; applied conjuncts are removed from the list.
 
     Raises:
-        Unsupported: rows may come late or be taken back, or a join is neither inner nor LEFT.
+        Unsupported: a join is neither inner nor LEFT, or an item is neither stream nor relation.
     """
-    streams, relations = _sort_items(select, items, waiting)
+    streams, relations, looks_up = _sort_items(select, items, waiting)
     if not streams:
         raise Unsupported(_OUTSIDE)
     frame, order = apply_ready(streams[0].frame, waiting), [streams[0].place]
     for stream in streams[1:]:
         frame = apply_ready(join_frames(exp.Join(), frame, stream.frame, waiting), waiting)
         order.append(stream.place)
+    if not looks_up:
+        waiting += list_conditions(select)
     for relation in relations:
-        frame = apply_ready(_join_relation(frame, relation, waiting), waiting)
+        if looks_up:
+            frame = _look_up_relation(frame, relation, waiting)
+        else:
+            join = exp.Join(side="LEFT" if relation.optional is not None else "")
+            if relation.optional:
+                join.set("on", exp.and_(*relation.optional))
+            pending = [] if relation.optional is not None else waiting
+            frame = join_frames(join, frame, relation.frame, pending)
+        frame = apply_ready(frame, waiting)
         order.append(relation.place)
     ranked = sorted(zip(order, frame.items, strict=True), key=lambda pair: pair[0])
     return replace(frame, items=tuple(item for _, item in ranked))
@@ -78,8 +89,14 @@ class _PlacedItem:
 
 def _sort_items(
     select: exp.Select, items: Items, waiting: list[exp.Expr]
-) -> tuple[list[_PlacedItem], list[_PlacedItem]]:
-    """Part a FROM clause into streams and relations; add inner joins' conditions to `waiting`."""
+) -> tuple[list[_PlacedItem], list[_PlacedItem], bool]:
+    """Part a FROM clause into streams and relations; add inner joins' conditions to `waiting`.
+
+    Returns:
+        The streams; the relations; whether the relations' rows are looked up as rows come.
+    """
+    leaves = [items.leaf(item) for item, _ in _entries(select)]
+    looks_up = all(_is_prompt(leaf.window) for leaf in leaves if isinstance(leaf, StreamLeaf))
     streams: list[_PlacedItem] = []
     relations: list[_PlacedItem] = []
     for place, (item, join) in enumerate(_entries(select)):
@@ -92,20 +109,23 @@ def _sort_items(
         if isinstance(leaf, RelationLeaf):
             if not leaf.hidden:
                 raise Unsupported(_REASON)
-            frame = replace(frame, node=frame.node.inputs[0])
-            optional = on if join.side == "LEFT" else None
-            relations.append(_PlacedItem(place, _without_hidden(frame), optional))
-        elif join.side or not _is_prompt(leaf.window) or any(r.optional for r in relations):
+            if looks_up:
+                frame = _without_hidden(replace(frame, node=frame.node.inputs[0]))
+            optional = None
+            if join.side == "LEFT":
+                optional = on if looks_up else [*on, *list_conditions(join)]
+            relations.append(_PlacedItem(place, frame, optional))
+        elif join.side or any(r.optional for r in relations):
             raise Unsupported(_REASON)
         else:
-            streams.append(_PlacedItem(place, _without_hidden(frame)))
+            streams.append(_PlacedItem(place, _without_hidden(frame) if looks_up else frame))
         if join.side != "LEFT":
             waiting += on
-    return streams, relations
+    return streams, relations, looks_up
 
 
-def _join_relation(frame: Frame, relation: _PlacedItem, waiting: list[exp.Expr]) -> Frame:
-    """Join rows of streams with a non-retroactive relation."""
+def _look_up_relation(frame: Frame, relation: _PlacedItem, waiting: list[exp.Expr]) -> Frame:
+    """Join rows of streams with the rows a non-retroactive relation has as they come."""
     both = combine_frames(frame, relation.frame)
     on = relation.optional
     if on is None:

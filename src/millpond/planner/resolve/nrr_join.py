@@ -22,6 +22,7 @@ from sqlglot import exp
 
 from millpond.cql.tree.places import span_of
 from millpond.errors import MillpondError
+from millpond.planner.resolve.pushdown import split_conjuncts
 from millpond.planner.resolve.row_by_row import is_group_by_group, is_row_by_row
 from millpond.planner.resolve.scope import Leaf, SelectScope, Source
 
@@ -32,6 +33,8 @@ HIDDEN = "attached_columns"
 #: Key of a SELECT's `meta`: the timestamp columns whose greatest it has as one more column, and the
 #: name of that column.
 STAMP = "attached_stamp"
+#: Key of a condition's `meta`: what people are told in its place.
+SAID = "attached_said"
 
 
 def timestamp_column(leaf: Leaf) -> str:
@@ -304,6 +307,16 @@ def add_nrr_conditions(select: exp.Select) -> None:
         below, name = select.meta[STAMP]
         youngest = _parse_condition(f"greatest({', '.join(below)})")
         select.append("expressions", exp.alias_(youngest, name))
+
+
+def list_conditions(node: exp.Expr) -> list[exp.Expr]:
+    """List the conditions that are added to a SELECT or to a join: conjuncts, as trees."""
+    found: list[exp.Expr] = []
+    for text in node.meta.get(CONDITIONS) or []:
+        begin, end = split_conjuncts(_parse_condition(text))
+        begin.meta[SAID], end.meta[SAID] = "", "as of the instant of the youngest element"
+        found += [begin, end]
+    return found
 
 
 def _add(node: exp.Expr, key: str, conditions: list[str] | None) -> None:

@@ -29,9 +29,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-import millpond
 from millpond.errors import MillpondError
-from millpond.runtime.spark.data_writer import DEFAULT_URL, BatchesWriter, FrameWriter, WriteRequest
+from millpond.runtime import patient_calls
+from millpond.runtime.patient_calls import DEFAULT_URL, read_patience
+from millpond.runtime.spark.data_writer import BatchesWriter, FrameWriter, WriteRequest
 
 if TYPE_CHECKING:
     from millpond.service.results import Answer, Changes
@@ -53,6 +54,8 @@ class _ReadRequest:
             oldest kept.
         inexact: What is done with rows that are not exact: 'refuse', or 'say' it in two more
             columns of every row, `__exact` and `__loss` (a text, or NULL).
+        patience: For how many seconds changes are asked for again while the server cannot be
+            reached. Answers are asked for once: who asks is waiting for them.
     """
 
     url: str
@@ -63,6 +66,7 @@ class _ReadRequest:
     changes: str | None
     after: str | None
     inexact: str = "refuse"
+    patience: float = 0.0
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> _ReadRequest:
@@ -75,6 +79,7 @@ class _ReadRequest:
             options.get("changes"),
             options.get("after"),
             options.get("inexact", "refuse").lower(),
+            read_patience(options),
         )
         if asked.inexact not in ("refuse", "say"):
             raise MillpondError(
@@ -92,24 +97,28 @@ class _ReadRequest:
         return asked
 
     def answer(self) -> pa.Table:
-        with millpond.connect(self.url, self.token) as pond:
+        def ask(pond: Any) -> Answer:
             if self.query is not None:
-                answer = pond.query(self.query).invoke(self.at)
+                found: Answer = pond.query(self.query).invoke(self.at)
             else:
-                assert self.cql is not None
-                answer = pond.ask(self.cql)
+                found = pond.ask(self.cql)
+            return found
+
+        answer = patient_calls.call(self.url, self.token, 0.0, ask)
         return self._promise(answer, answer.table)
 
     def page(self, after: str | int | None, limit: int) -> Changes:
-        with millpond.connect(self.url, self.token) as pond:
-            assert self.changes is not None
+        def ask(pond: Any) -> Changes:
             try:
-                followed: Any = pond.query(self.changes)
+                followed = pond.query(self.changes)
             except MillpondError as error:
                 if error.code not in ("CQL-201", "CQL-216"):
                     raise
                 followed = pond.derived(self.changes)
-            changes: Changes = followed.fetch(after, limit)
+            found: Changes = followed.fetch(after, limit)
+            return found
+
+        changes = patient_calls.call(self.url, self.token, self.patience, ask)
         table = changes.table
         place = table.schema.get_field_index("timestamp")
         stamps = table["timestamp"].cast(pa.timestamp("us"))

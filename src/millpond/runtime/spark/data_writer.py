@@ -11,9 +11,9 @@ crash of either side counts once, whatever rows its tasks have then.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -26,17 +26,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-import millpond
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
+from millpond.runtime import patient_calls
+from millpond.runtime.patient_calls import DEFAULT_URL, read_patience
 
-#: The address `millpond serve` uses by default.
-DEFAULT_URL = "http://127.0.0.1:6455"
 #: How many rows, and bytes as Arrow counts them, a part has at most; a larger row is a part alone.
 _PART_ROWS, _PART_BYTES = 200_000, 16 << 20
-#: What a server answers that will take the same call later, and how long to wait for it then.
-_LATER = ("POND-406", "POND-410", "POND-415", "POND-417", "SERVE-705", "SERVE-714", "SERVE-715")
-_PAUSE_SECONDS = 1.0
 #: The property of a task that has the id of its streaming query.
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -80,16 +76,7 @@ class WriteRequest:
                 detail="Elements of a stream are only added.",
                 hint='Use mode("append").',
             )
-        try:
-            patience = float(options.get("patience", "60"))
-        except ValueError:
-            patience = -1.0
-        if not 0 <= patience <= 86_400:
-            raise MillpondError(
-                "SERVE-703",
-                f'the option "patience" cannot be "{options["patience"]}"',
-                hint="It is a number of seconds, 86,400 at most.",
-            )
+        patience = read_patience(options)
         asked = cls(options.get("url", DEFAULT_URL), options.get("token"), stream, patience)
         asked._check_columns(schema)
         return asked
@@ -108,15 +95,7 @@ class WriteRequest:
 
     def call(self, ask: Callable[[Any], _T]) -> _T:
         """Make a call that may be made twice, again while the server cannot take it."""
-        end = time.monotonic() + self.patience
-        while True:
-            try:
-                with millpond.connect(self.url, self.token) as pond:
-                    return ask(pond)
-            except MillpondError as error:
-                if error.code not in _LATER or time.monotonic() >= end:
-                    raise
-            time.sleep(_PAUSE_SECONDS)
+        return patient_calls.call(self.url, self.token, self.patience, ask)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> StagedByTask:
         """Send a task's rows as parts."""
@@ -147,11 +126,10 @@ class WriteRequest:
     def give_up(self, tasks: Sequence[Any]) -> None:
         """Remove what tasks sent, if the server is there; else it removes it after a day."""
         parts = [part for task in tasks if task is not None for part in task.parts]
-        try:
-            with millpond.connect(self.url, self.token) as pond:
-                pond.unstage(self.stream, parts)
-        except MillpondError:
-            pass
+        with suppress(MillpondError):
+            patient_calls.call(
+                self.url, self.token, 0.0, lambda pond: pond.unstage(self.stream, parts)
+            )
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,11 @@ A sink has one transactional producer, with a transactional id of its own for ev
 one transaction: its changes, and a record of its id and cursor in a compacted topic, under the
 sink's key. Whoever takes the id over ends what another producer of it had begun and fences that
 producer; then the compacted topic, read to its end, says which delivery was the last.
+
+Brokers fence a producer, too, whose transaction was open for too long: because they were away, or
+this process stood still. So being fenced does not mean that another sender has taken over. Each
+record of the compacted topic names its sender, and a sender that takes over commits such a record
+before anything else. Whoever is fenced takes the id over again only if the last record is its own.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +59,10 @@ class KafkaSender(CursorSender):
         self._upserts: Upserts | None = None
         self._options = options
         self._cursors = str(options.get("cursor_topic", CURSOR_TOPIC))
+        #: What records name this sender by, and who the last record is of, as far as it knows.
+        self._me, self._owner = uuid.uuid4().hex, ""
+        #: Whether brokers have a record of this sender.
+        self._has_claimed = False
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -63,8 +73,15 @@ class KafkaSender(CursorSender):
         self._kafka = import_kafka()
 
     def _take_over(self, identity: str) -> Delivered:
-        """Fence earlier producers of the sink, and read the cursor they left."""
+        """Fence earlier producers of the sink, and read the cursor they left.
+
+        Raises:
+            DeliveryError: final, this sender had the sink, and another one has taken it over.
+        """
         self._make_cursor_topic()
+        if self._has_claimed:  # look first: to take the id over would fence the other sender
+            # A record of somebody who died before committing it also says who took over.
+            self._check_owner(self._read_last(identity, is_committed=False)[1])
         producer = self._kafka.Producer(
             {
                 **self._settings(),
@@ -77,13 +94,41 @@ class KafkaSender(CursorSender):
             logger=log,
         )
         producer.init_transactions(_SECONDS)
-        kept = [value for key, value in self._read_topic(self._cursors) if key == identity.encode()]
+        self._connection = producer
+        last, self._owner = self._read_last(identity)
+        if self._has_claimed:
+            self._check_owner(self._owner)
+        return last
+
+    def _check_owner(self, owner: str) -> None:
+        if owner != self._me:
+            raise DeliveryError("another Millpond has taken this sink over", is_final=True)
+
+    def _read_last(self, identity: str, is_committed: bool = True) -> tuple[Delivered, str]:
+        """Read which delivery was the last, and who the sender of the last record is."""
+        records = self._read_topic(self._cursors, is_committed)
+        kept = [value for key, value in records if key == identity.encode()]
+        return _read_record(kept[-1] if kept else None)
+
+    def _check_cursor(self, identity: str, number: int, delivery: Delivery) -> None:
+        """Refuse as every sink does; then claim the sink, and learn what the topic has.
+
+        Whoever is refused claims nothing: the sender it has fenced goes on.
+        """
+        super()._check_cursor(identity, number, delivery)
+        if self._owner != self._me:
+            self._connection.begin_transaction()
+            self._produce_all([(self._cursors, identity.encode(), self._record(self._last))])
+            self._connection.commit_transaction(_SECONDS)
+            self._owner, self._has_claimed = self._me, True
         if self._key:
             topic = self._options["topic"]
             self._check_compacted(topic)
             self._upserts = Upserts(self._key, topic, self._read_topic(topic))
-        self._connection = producer
-        return _read_delivered(kept[-1]) if kept else Delivered()
+
+    def _record(self, last: Delivered) -> bytes:
+        facts = {"delivery": last.number, "cursor": last.cursor, "sender": self._me}
+        return json.dumps(facts).encode()
 
     def _make_cursor_topic(self) -> None:
         kafka = self._kafka
@@ -117,8 +162,10 @@ class KafkaSender(CursorSender):
                 is_final=True,
             )
 
-    def _read_topic(self, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
-        """Read the committed records of a topic, up to the end it has now: key and value of each.
+    def _read_topic(
+        self, topic: str, is_committed: bool = True
+    ) -> Iterator[tuple[bytes, bytes | None]]:
+        """Read the records of a topic, up to the end it has now: key and value of each.
 
         An open transaction of another sink hides what is committed behind it. So the end is that of
         all records, and the reader waits until it may read up to there.
@@ -143,7 +190,7 @@ class KafkaSender(CursorSender):
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
+                "isolation.level": "read_committed" if is_committed else "read_uncommitted",
             },
             logger=log,
         )
@@ -168,7 +215,7 @@ class KafkaSender(CursorSender):
             consumer.close()
 
     def _say_cursor_gone(self, identity: str, delivery: Delivery) -> str | None:
-        if delivery.answer is not None and not self._upserts:
+        if delivery.answer is not None and self._is_empty(self._options["topic"]):
             return None  # the whole answer goes into an empty topic
         return (
             f'the cursor of {identity} is gone from topic "{self._cursors}"; what was '
@@ -176,30 +223,37 @@ class KafkaSender(CursorSender):
             "the sink"
         )
 
+    def _is_empty(self, topic: str) -> bool:
+        rows = dict(self._read_topic(topic))
+        return all(value is None for value in rows.values())
+
     def _commit(self, identity: str, delivery: Delivery, number: int) -> None:
-        producer, topic = self._connection, self._options["topic"]
+        topic = self._options["topic"]
+        records = [(topic, key, value) for key, value in self._write(delivery)]
+        record = self._record(Delivered(number, delivery.cursor))
+        self._connection.begin_transaction()
+        self._produce_all([*records, (self._cursors, identity.encode(), record)])
+        self._stop_if_interrupted()
+        self._connection.commit_transaction(_SECONDS)
+        if self._upserts is not None:
+            self._upserts.settle()
+
+    def _produce_all(self, records: Sequence[tuple[str, bytes, bytes | None]]) -> None:
+        """Write records (topic, key and value of each), and wait until the brokers have them."""
         failed: list[Any] = []
 
         def note(error: Any, _: Any) -> None:
             if error is not None:
                 failed.append(error)
 
-        records = self._write(delivery)
-        producer.begin_transaction()
-        for key, value in records:
+        for topic, key, value in records:
             self._produce(topic, key, value, note)
-        written = json.dumps({"delivery": number, "cursor": delivery.cursor}).encode()
-        self._produce(self._cursors, identity.encode(), written, note)
-        while producer.flush(_LOOK_SECONDS):
+        while self._connection.flush(_LOOK_SECONDS):
             self._stop_if_interrupted()
             if failed:
                 break
         if failed:
             raise self._kafka.KafkaException(failed[0])
-        self._stop_if_interrupted()
-        producer.commit_transaction(_SECONDS)
-        if self._upserts is not None:
-            self._upserts.settle()
 
     def _write(self, delivery: Delivery) -> Sequence[Record]:
         """Return the records of a delivery: its changes, or what they make of the answer's rows."""
@@ -220,14 +274,14 @@ class KafkaSender(CursorSender):
             return
 
     def _explain(self, error: BaseException) -> DeliveryError | None:
-        """Return what the client said; final if another producer has taken over."""
+        """Return what the client said; who has taken over is found out by the next attempt."""
         if self._kafka is None or not isinstance(error, self._kafka.KafkaException):
             return None
         given = error.args[0]
         code = given.code() if hasattr(given, "code") else None
         errors = self._kafka.KafkaError
         if code in (errors._FENCED, errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
-            return DeliveryError("another Millpond has taken this sink over", is_final=True)
+            return DeliveryError("the brokers have ended its transaction")
         return DeliveryError(hide_secrets(given.str() if hasattr(given, "str") else str(error)))
 
     def _disconnect(self, connection: Any) -> None:
@@ -235,8 +289,9 @@ class KafkaSender(CursorSender):
         connection.purge()  # the next producer ends what this one had begun
 
 
-def _read_delivered(value: bytes | None) -> Delivered:
+def _read_record(value: bytes | None) -> tuple[Delivered, str]:
     if value is None:
-        return Delivered()
+        return Delivered(), ""
     facts = json.loads(value)
-    return Delivered(int(facts["delivery"]), str(facts["cursor"]))
+    last = Delivered(int(facts["delivery"]), str(facts["cursor"]))
+    return last, str(facts.get("sender", ""))
