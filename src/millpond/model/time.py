@@ -164,7 +164,7 @@ def to_instant(at: Time | None) -> int | None:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of Python or NumPy as a plain value of Python; a moment is taken in UTC, without zone.
+    """A value of Python or NumPy as a plain one of Python; a moment in UTC, without its zone.
 
     >>> plain_value(np.datetime64("2026-01-01T12:00:00.000000000")), plain_value(np.int8(3))
     (datetime.datetime(2026, 1, 1, 12, 0), 3)
