@@ -297,11 +297,8 @@ class ChangesProgress(Shape):
 
 
 class QueryDefinition(Shape):
-    """A standing query as it was registered; `reduced` says how far it was reduced then.
-
-    Of a query with parameters, `template` is the text that names them, and `parameters` their
-    values, each as the constant of CQL that `cql` has in its place.
-    """
+    """A standing query; `reduced` says how far it was reduced when it was registered. `template`
+    names its `parameters`, whose values are constants of CQL."""
 
     id: int
     name: str
