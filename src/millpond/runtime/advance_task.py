@@ -11,13 +11,11 @@ depend on which worker runs the job, nor on what that worker did before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.engine.dataflow.failures import to_millpond_error
-from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
 from millpond.runtime.batch_tasks import (
@@ -41,6 +39,7 @@ from millpond.runtime.dataflow_cache import (
 from millpond.runtime.log_files import write_logs
 from millpond.runtime.look_task import LookJob
 from millpond.runtime.shared_log_task import LoggedChanges, lay_out
+from millpond.runtime.stem_files import load_stem
 
 
 def advance(job: AdvanceJob) -> AdvanceResult:
@@ -232,7 +231,7 @@ def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
 
 def _segments(store: str, sink: Sink, parts: list[pa.Table]) -> Iterator[BuiltSegment]:
     """Write a derived stream's segments, matched against the stream's own standing queries."""
-    stem = StemSnapshot.load(Path(sink.stem)) if sink.stem else None
+    stem = load_stem(sink.stem) if sink.stem else None
     for number, part in enumerate(parts):
         router = task_router(sink.routing, number, sink.accounts)
         runs = [SplitRun(0, (), number)]

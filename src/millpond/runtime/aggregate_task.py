@@ -21,6 +21,7 @@ from millpond.model.schema import Field
 from millpond.runtime.batch_tasks import failed_slots
 from millpond.state.aggregate_file import Kept, Measured, write_totals
 from millpond.state.arrow_file import open_arrow
+from millpond.state.file_share import publish_scratch
 from millpond.state.segment_file import get_column, open_segment
 from millpond.state.store import new_path
 from millpond.synopses.group_totals import Grouped
@@ -103,6 +104,7 @@ def compute_totals(job: AggregateJob) -> AggregateResult:
     if not made:
         return AggregateResult(job.segment_id, None, 0, frozenset())
     path, size = write_totals(new_path(job.store, "aggregates"), job.path, made)
+    publish_scratch(path)
     return AggregateResult(job.segment_id, path, size, frozenset(made))
 
 

@@ -13,7 +13,6 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +36,9 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.chunks import Chunk, gather_small
+from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, write_arrow
+from millpond.state.file_share import withdraw
 from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_mark, new_path
 from millpond.state.version import DATA, REJECTS, SHED
@@ -159,6 +160,7 @@ class BuiltSegment:
         for file in (self.file, self.matches):
             if file is not None:
                 file.path.unlink(missing_ok=True)
+                withdraw(file.path)
 
 
 #: What stands before the path in the name of a file: what it is ordered by, or the protocol.
@@ -333,7 +335,7 @@ class _Builder:
         elements, runs = self._lay(DATA)
         self._rows = self._bytes = 0
         plan, store = self._plan, self._store
-        stem = StemSnapshot.load(Path(plan.stem)) if plan.stem else None
+        stem = load_stem(plan.stem) if plan.stem else None
         router = task_router(plan.routing, plan.arrival, plan.accounts)
         return write_segment(
             store,

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from millpond.engine.admission.admit import raw_text
 from millpond.engine.matching.match import match
-from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
@@ -27,6 +26,7 @@ from millpond.runtime.batch_tasks import (
     write_matches,
     write_segment,
 )
+from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.segment_file import global_seq, open_rows, open_segment
 from millpond.state.version import REJECTS
@@ -57,7 +57,7 @@ class BackfillResult:
 
 def backfill(job: BackfillJob) -> list[BackfillResult]:
     """Match each segment `(id, path, checksum)` of a job."""
-    stem = StemSnapshot.load(Path(job.stem))
+    stem = load_stem(job.stem)
     done = []
     for segment_id, path, checksum in job.segments:
         table = open_segment(Path(job.store) / path, checksum, job.added)
@@ -105,7 +105,7 @@ def merge(job: MergeJob) -> MergeResult:
     base = pc.min(elements["__seq"])
     at = elements.schema.get_field_index("__seq")
     elements = elements.set_column(at, "__seq", pc.subtract(elements["__seq"], base))
-    stem = StemSnapshot.load(Path(job.stem)) if job.stem else None
+    stem = load_stem(job.stem) if job.stem else None
     built = write_segment(job.store, job.stream_id, elements, stem, job.upto, kind=job.kind)
     return MergeResult(built, job.level, base.as_py(), tuple(s[0] for s in job.segments))
 

@@ -17,6 +17,7 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
 from millpond.state.arrow_file import FileMeta
+from millpond.state.inbox.inbox import InboxRow
 
 Job = TypeVar("Job")
 Done = TypeVar("Done")
@@ -98,8 +99,8 @@ class Pipeline(Protocol):
         """Remove the files of a batch that failed before it was committed."""
         ...
 
-    def waiting_pushes(self) -> Mapping[int, int]:
-        """Return the acknowledged pushes that no epoch holds yet: number -> how many rows."""
+    def waiting_pushes(self) -> Mapping[int, InboxRow]:
+        """Return the acknowledged pushes that no epoch holds yet, by number."""
         ...
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:

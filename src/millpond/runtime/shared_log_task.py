@@ -19,6 +19,7 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.operators.source import LOG, LOGS
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
+from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import (
     SEQUENCE,
@@ -113,7 +114,7 @@ def select_for_members(elements: pa.Table, members: LogMembers) -> pa.Table:
 def _load_stem(members: LogMembers) -> StemSnapshot:
     """The Query SteM without what is evaluated query by query: members have none of that."""
     assert members.stem is not None
-    stem = StemSnapshot.load(Path(members.stem))
+    stem = load_stem(members.stem)
     loose = tuple(slot for slot in stem.loose if _has(members.slots, slot))
     return replace(stem, others={}, loose=loose)
 

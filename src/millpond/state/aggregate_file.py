@@ -33,6 +33,7 @@ from millpond.state.arrow_file import (
     translate_write_errors,
     write_bytes,
 )
+from millpond.state.file_share import withdraw_scratch
 from millpond.state.version import Version
 from millpond.synopses.blocked_totals import BlockedTotals
 from millpond.synopses.group_totals import Grouped, GroupTotals
@@ -173,3 +174,4 @@ def remove_files(paths: Iterable[Path]) -> None:
     for path in paths:
         forget(path)
         path.unlink(missing_ok=True)
+        withdraw_scratch(path)

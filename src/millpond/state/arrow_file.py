@@ -23,10 +23,10 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import open_owner_only
+from millpond.model.owner_only import make_directory, open_owner_only
 from millpond.state.disk_floor import check_room
 from millpond.state.fail_points import reach
-from millpond.state.file_share import fetch, publish
+from millpond.state.file_share import fetch, publish, share_of
 
 #: How many tables stay open; each costs address space and a few kilobytes.
 _OPEN_TABLES = 1024
@@ -162,6 +162,8 @@ def sync_file(path: Path) -> None:
 
 def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> FileMeta:
     """Write a table under a name that no reader looks for yet; remove the file on failure."""
+    if share_of(path) is not None:
+        make_directory(path.parent)  # the first file on another machine than the driver's
     check_room(path, table.nbytes)
     if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()

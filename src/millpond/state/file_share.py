@@ -14,12 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-#: The variables that tell a worker the directory and the URL of the place.
+#: The variables that tell a worker the directory, the URL of the place, and whether work spreads.
 DIRECTORY_VARIABLE, PLACE_VARIABLE = "MILLPOND_SHARED_DIRECTORY", "MILLPOND_SHARED_PLACE"
+SPREADS_VARIABLE = "MILLPOND_SHARED_SPREADS"
 
 
 class FileShare(Protocol):
-    """Gives files away and fetches them, for one directory. Safe to use from many threads."""
+    """Gives files away and fetches them, for one directory. Safe to use from many threads.
+
+    Attributes:
+        spreads: Whether workers run on other machines, and look for files there that nothing
+            durable refers to.
+    """
+
+    spreads: bool
 
     @property
     def term(self) -> int:
@@ -97,6 +105,18 @@ def fetch(file: Path, name: str | None = None) -> bool:
     return share is not None and share.fetch(file, name)
 
 
+def publish_scratch(file: Path) -> None:
+    """Give workers on other machines a file that nothing durable refers to."""
+    if (share := share_of(file)) is not None and share.spreads:
+        share.publish(file)
+
+
+def withdraw_scratch(file: Path) -> None:
+    """Take back a file that `publish_scratch` may have given."""
+    if (share := share_of(file)) is not None and share.spreads:
+        share.withdraw(file)
+
+
 def withdraw(file: Path, name: str | None = None) -> None:
     """Take back a file that nothing refers to, if its directory is shared."""
     if (share := share_of(file)) is not None:
@@ -112,5 +132,7 @@ def _read_environment() -> None:
     """Share what this process's environment names; in a worker, after the fork."""
     directory, url = os.environ.get(DIRECTORY_VARIABLE), os.environ.get(PLACE_VARIABLE)
     if directory and url:
-        share_directory(Path(directory), _openers[0](Path(directory), url))
+        share = _openers[0](Path(directory), url)
+        share.spreads = SPREADS_VARIABLE in os.environ
+        share_directory(Path(directory), share)
     _told.append(os.getpid())

@@ -83,7 +83,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._known: dict[str, _GuardedFunction] = {}
-        self._folders: list[Path] = []
+        self._folders: dict[Path, Callable[[Path], bool]] = {}
         self._usage: dict[str, Usage] = {}
         self._lock = threading.Lock()
 
@@ -96,19 +96,20 @@ class Functions:
             elif definition.code and not known.definition.code:
                 known.definition = definition
 
-    def look_in(self, folder: Path) -> None:
-        """Set the folder from which unknown functions are loaded."""
+    def look_in(self, folder: Path, fetch: Callable[[Path], bool]) -> None:
+        """Set the folder from which unknown functions are loaded, and who fetches files of it."""
         with self._lock:
-            if folder not in self._folders:
-                self._folders.append(folder)
+            self._folders[folder] = fetch
 
     def find(self, inside: str) -> _GuardedFunction | None:
         """Find a function by its name inside; load it if necessary."""
         found = self._known.get(inside)
         if found is None:
-            for folder in list(self._folders):
+            for folder, fetch in list(self._folders.items()):
+                file = folder / inside
                 try:
-                    self.add(load(folder / inside))
+                    if file.exists() or fetch(file):
+                        self.add(load(file))
                 except (OSError, ValueError, KeyError, TypeError):
                     continue
                 found = self._known.get(inside)
@@ -165,13 +166,14 @@ class Functions:
 functions = Functions()
 
 
-def save(definition: FunctionDef, folder: Path) -> None:
+def save(definition: FunctionDef, folder: Path) -> Path:
     """Write a function where workers look for it; a reader sees all of the file or none."""
     path = folder / definition.inside
     make_directory(folder)
     part = path.with_suffix(f".{threading.get_ident()}")
     write_owner_only(part, json.dumps({"id": definition.id, **definition.to_json()}).encode())
     part.replace(path)
+    return path
 
 
 def load(path: Path) -> FunctionDef:

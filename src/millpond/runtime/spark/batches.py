@@ -23,7 +23,8 @@ from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
 from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
-from millpond.state.inbox.push_file import number_of, read_push, visible_path
+from millpond.state.file_share import fetch
+from millpond.state.inbox.push_file import number_of, open_push
 
 _RESULT = "built binary"
 #: A file with at least this many rows is read by several tasks.
@@ -151,7 +152,7 @@ def _collect(
 
 def _build(chunks: Iterator[Chunk], plan: BatchPlan) -> Iterator[pa.RecordBatch]:
     """Build a task's segments, and yield also what its calls of user-defined functions cost."""
-    functions.look_in(Path(plan.store) / "functions")
+    functions.look_in(Path(plan.store) / "functions", fetch)
     for built in build(chunks, plan):
         yield _pack("built", built)
     yield _pack("functions", functions.take_usage())
@@ -165,7 +166,7 @@ class InWorker:
         self._folder = store / "functions"
 
     def __call__(self, job: Any) -> tuple[Any, dict[str, Usage]]:
-        functions.look_in(self._folder)
+        functions.look_in(self._folder, fetch)
         return self._task(job), functions.take_usage()
 
 
@@ -299,10 +300,11 @@ def _from_pushes(
         def chunks() -> Iterator[Chunk]:
             for batch in batches:
                 for uri in batch.column("path").to_pylist():
-                    number = number_of(uri.rpartition("/")[2])
+                    name = uri.rpartition("/")[2]
+                    number = number_of(name)
                     if number not in waiting:
                         continue
-                    pushed = read_push(visible_path(inbox, number))
+                    pushed = open_push(inbox, name)
                     numbers.append(number)
                     yield Chunk(pushed.stream_id, (number,), pushed.table, pushed.arrived_at)
 

@@ -11,6 +11,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.runtime.protocol import INBOX, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_inbox
+from millpond.state.file_share import share_of
+from millpond.state.inbox.push_file import shared_name
 
 #: How many pushes a streaming query handles before it is replaced by a new one, because Spark keeps
 #: a line for each push for ever.
@@ -84,8 +86,13 @@ class InboxQuery:
         try:
             # A task costs more than the files Spark would give it: few tasks, few segments.
             several = frame.sparkSession.sparkContext.defaultParallelism
-            is_little = sum(waiting.values()) < _ROWS_A_TASK
+            is_little = sum(push.rows for push in waiting.values()) < _ROWS_A_TASK
             once = frame.distinct() if self._listed_often else frame
+            share = share_of(self._store / "inbox")
+            if share is not None and share.spreads:
+                # Spark's tasks look at the files it has listed, which are on this machine alone.
+                names = [(shared_name(n, push.checksum),) for n, push in waiting.items()]
+                once = frame.sparkSession.createDataFrame(names, "path string")
             packed = once.coalesce(1 if is_little else several)
             with abandoned_if_failed(pipeline, plan):
                 built, numbers = build_inbox(packed, plan, frozenset(waiting))

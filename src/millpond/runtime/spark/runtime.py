@@ -51,6 +51,7 @@ from millpond.runtime.spark.session import (
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
 from millpond.state.arrow_file import FileMeta
+from millpond.state.file_share import share_of
 from millpond.state.shared.shared_store import tell_workers
 
 log = logging.getLogger("millpond.spark")
@@ -111,6 +112,8 @@ class SparkRuntime:
     def start(self, pipeline: Pipeline, store: Path) -> None:
         self._pipeline = pipeline
         self._store = store
+        if (share := share_of(store / "files")) is not None:
+            share.spreads = not self._find_master().startswith("local")
         if self._given is not None:
             tell_given(self._given, tell_workers(store))
             self._make_scratch()
@@ -126,6 +129,11 @@ class SparkRuntime:
         check_java()
         self._supervisor.pause(starting_error())
         self._machine.start(behind=True)
+
+    def _find_master(self) -> str:
+        if self._given is not None:
+            return str(self._given.sparkContext.master)
+        return self._master or LOCAL
 
     def _make_scratch(self) -> Path:
         """Make a new directory for Spark's scratch files, and remove those that were left."""

@@ -271,8 +271,8 @@ class Intake:
 
     # -- for the pipeline ----------------------------------------------------------------------
 
-    def count_waiting_rows(self) -> dict[int, int]:
-        """The pushes that wait for their epoch, and how many rows each has.
+    def find_waiting(self) -> dict[int, InboxRow]:
+        """The pushes that wait for their epoch, by number.
 
         Spark may list a push's file a moment before `push` has noted it here. Such a push is waited
         for, never skipped. If its thread was interrupted in that moment, the push is taken over.
@@ -287,7 +287,7 @@ class Intake:
                 with self.stream_lock(row.stream_id):  # held until a push has returned
                     if not self._is_known(row.number):
                         self._adopt(row)
-        return {row.number: row.rows for row in rows}
+        return {row.number: row for row in rows}
 
     def _is_known(self, number: int) -> bool:
         with self._lock:

@@ -38,6 +38,7 @@ from millpond.service.queries.deferral import Deferral
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
+from millpond.state.inbox.inbox import InboxRow
 from millpond.state.store import remove_marked
 from millpond.state.version import DATA, REJECTS, SHED, MatchRef, SegmentRef, StreamClock, Version
 
@@ -226,8 +227,8 @@ class Sequencer(Pipeline):
         with suppress(OSError):  # the store may be what failed
             remove_marked(plan.store, tuple(self._abandoned))
 
-    def waiting_pushes(self) -> dict[int, int]:
-        return self._intake.count_waiting_rows()
+    def waiting_pushes(self) -> dict[int, InboxRow]:
+        return self._intake.find_waiting()
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
         self.troubles[stream_id] = reason

@@ -21,6 +21,7 @@ from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.file_share import withdraw_scratch
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 #: Tasks a backfill is divided into.
@@ -130,6 +131,8 @@ class Backfill:
                 self._log.commit(EpochChange(kind="backfill", matches=matches, drop_matches=parts))
         finally:
             shutil.rmtree(files[0].parent, ignore_errors=True)
+            for file in files:
+                withdraw_scratch(file)
         for item in done:
             self._suspensions.suspend_failed(stream_id, item.failed)
 

@@ -42,6 +42,7 @@ from millpond.service.queries.registration import Registrar
 from millpond.service.results import count_text
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
+from millpond.state.file_share import publish_scratch
 from millpond.state.function_key import FunctionKey
 from millpond.state.version import Version
 
@@ -212,7 +213,7 @@ class FunctionRegistry:
         else:
             self._trusted.discard(definition.name)
             definition = replace(definition, code=b"")
-        save(definition, self._folder)
+        publish_scratch(save(definition, self._folder))
         functions.add(definition)
 
     def _check_replaceable(self, found: FunctionDef, definition: FunctionDef) -> None:

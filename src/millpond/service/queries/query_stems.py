@@ -25,6 +25,7 @@ from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import Factors
 from millpond.model.owner_only import make_directory
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.state.file_share import publish_scratch, withdraw_scratch
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
 
@@ -70,6 +71,8 @@ class QueryStems:
         self._heavy: dict[int, _Stem] = {}
         self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
         self._kept: Counter[Path] = Counter()
+        #: The files that workers on other machines were given.
+        self._given: set[Path] = set()
         self._lock = threading.RLock()
 
     def load(self, version: Version) -> None:
@@ -155,7 +158,7 @@ class QueryStems:
         held.file = None
         if len(held.live):
             held.file = new_path(self._store, "stems")
-            held.files.append(held.stem.snapshot().save(held.file))
+            held.files.append(self._give(held.stem.snapshot().save(held.file)))
             held.stem.release(self._store / "stems")
         self._kept = +self._kept
         spare = len(held.files) - _SNAPSHOTS_KEPT
@@ -167,6 +170,16 @@ class QueryStems:
         needed = {p for stem in stems for files in stem.files for p in files}
         for path in {path for files in old for path in files} - needed:
             path.unlink(missing_ok=True)
+            self._given.discard(path)
+            withdraw_scratch(path)
+
+    def _give(self, files: list[Path]) -> list[Path]:
+        """Give workers on other machines the files of a snapshot, each of them once."""
+        for path in files:
+            if path not in self._given:
+                publish_scratch(path)
+                self._given.add(path)
+        return files
 
     @contextmanager
     def keep_files(self, stem: str | None) -> Iterator[None]:
@@ -195,7 +208,10 @@ class QueryStems:
         # A folder of its own: blocks are shared by name, and these go when the backfill is done.
         folder = self._store / "stems" / uuid.uuid4().hex
         make_directory(folder)
-        return folder / "part", upto, part.save(folder / "part")
+        files = part.save(folder / "part")
+        for path in files:
+            publish_scratch(path)
+        return folder / "part", upto, files
 
     # -- routing -------------------------------------------------------------------------------
 

@@ -76,6 +76,7 @@ class InboxRow:
         heartbeat: The stream's heartbeat once the rows are committed.
         arrived_at: The clock when the rows came.
         bytes: The length of the push's file.
+        checksum: The file's.
     """
 
     number: int
@@ -85,6 +86,7 @@ class InboxRow:
     heartbeat: int
     arrived_at: int
     bytes: int = 0
+    checksum: str = field(default="", compare=False)
 
 
 class PushProgress(NamedTuple):
@@ -279,7 +281,7 @@ class Inbox:
         return [
             InboxRow(*row)
             for row in self._database.read(
-                "SELECT number, stream_id, rows, high, heartbeat, arrived_at, bytes"
+                "SELECT number, stream_id, rows, high, heartbeat, arrived_at, bytes, checksum"
                 f" FROM inbox WHERE done = 0{chosen} ORDER BY number",
                 () if stream_id is None else (stream_id,),
             )

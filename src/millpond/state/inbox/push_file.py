@@ -8,18 +8,21 @@ the metadata of its schema, so that a task needs only the file.
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from millpond.state.arrow_file import FileMeta, translate_write_errors, write_bytes
+from millpond.state.file_share import fetch
 
 _STREAM_KEY = b"millpond.stream_id"
 _NUMBER_KEY = b"millpond.number"
 _ARRIVED_KEY = b"millpond.arrived_at"
 _HIDDEN = re.compile(r"\.(\d{12,})\.tmp")
 _VISIBLE = re.compile(r"(\d{12,})\.arrow")
+_SHARED = re.compile(r"(\d{12,})-\w+\.arrow")
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,12 @@ def torn_path(directory: Path, number: int) -> Path:
 
 
 def number_of(name: str) -> int:
-    """Return the number of the push whose visible file has that name.
+    """Return the number of the push whose file has that name, here or in shared storage.
 
-    >>> number_of(visible_path(Path("inbox"), 7).name)
-    7
+    >>> number_of(visible_path(Path("inbox"), 7).name), number_of(shared_name(7, "a0"))
+    (7, 7)
     """
-    match = _VISIBLE.fullmatch(name)
+    match = _VISIBLE.fullmatch(name) or _SHARED.fullmatch(name)
     assert match, name
     return int(match[1])
 
@@ -89,6 +92,24 @@ def write_hidden(directory: Path, pushed: PushedRows) -> FileMeta:
     path = hidden_path(directory, pushed.number)
     with translate_write_errors(path):
         return write_bytes(path, pushed.table.replace_schema_metadata(metadata), sync=True)
+
+
+def open_push(directory: Path, name: str) -> PushedRows:
+    """Read a push by its file's name, here or in shared storage.
+
+    Raises:
+        FileNotFoundError: the file is not there.
+        MillpondError: STORE-603, the shared storage gives no answer.
+    """
+    if _VISIBLE.fullmatch(name):
+        return read_push(directory / name)
+    file = directory / f".{uuid.uuid4().hex}.fetched"
+    if not fetch(file, name):
+        raise FileNotFoundError(name)
+    try:
+        return read_push(file)
+    finally:
+        file.unlink()  # it stays mapped
 
 
 def read_push(path: Path) -> PushedRows:

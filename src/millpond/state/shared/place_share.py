@@ -24,6 +24,7 @@ class PlaceShare:
             term: The term in which this process leads; 0 if it does not.
         """
         self._directory, self._place, self._term = directory, place, term
+        self.spreads = False
 
     @property
     def term(self) -> int:

@@ -21,7 +21,13 @@ from pathlib import Path
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.state.arrow_file import sync_directory
-from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE, open_by
+from millpond.state.file_share import (
+    DIRECTORY_VARIABLE,
+    PLACE_VARIABLE,
+    SPREADS_VARIABLE,
+    open_by,
+    share_of,
+)
 from millpond.state.shared.leader import LeadersWord
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import SharedPlace, translate_place_errors
@@ -183,7 +189,9 @@ def tell_workers(directory: Path) -> dict[str, str]:
     found = read_mark(directory)
     if found is None:
         return {}
-    return {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: found["url"]}
+    told = {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: found["url"]}
+    share = share_of(directory / SHARED)
+    return told | ({SPREADS_VARIABLE: "1"} if share is not None and share.spreads else {})
 
 
 def open_share(directory: Path, url: str) -> PlaceShare:

@@ -41,7 +41,7 @@ TABLE = pa.table({"v": pa.array(range(5000), pa.int64())})
 def test_a_worker_finds_a_function_in_its_folder(tmp_path: Path) -> None:
     known = definition("found", pickled(lambda x: x))
     save(known, tmp_path / "functions")
-    functions.look_in(tmp_path / "functions")
+    functions.look_in(tmp_path / "functions", lambda file: False)
     functions.take_usage()
     (result,) = ScalarEvaluator().evaluate(TABLE, [f'{known.inside}("v") > 4990'])
     assert not isinstance(result, duckdb.Error)
