@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark import SparkContext, java_gateway
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
@@ -52,6 +54,8 @@ FIXED = {
     "spark.hadoop.fs.permissions.umask-mode": "Files of a store are its owner's alone.",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
 }
+#: What a JVM says that ends before it has come up, and Java before that.
+_LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
@@ -151,9 +155,29 @@ def start_session(
     for key, value in (settings | given).items():
         builder = builder.config(key, value)
     with _launching(log):
-        session = builder.getOrCreate()
+        begins = log.stat().st_size if log.exists() else 0
+        try:
+            session = builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            why = find_launch_error(log, begins)
+            raise (error if why is None else RuntimeError(why)) from None
     _quiet_accumulators(session)
     return session
+
+
+def find_launch_error(log: Path, begins: int = 0) -> str | None:
+    """Find what ended a JVM that did not come up, such as a package that nobody has.
+
+    Args:
+        log: What the JVM wrote.
+        begins: Where what it wrote begins, in bytes.
+    """
+    try:
+        said = log.read_bytes()[begins:].decode(errors="replace")
+    except OSError:
+        return None
+    found = _LAUNCH_ERROR.findall(said)
+    return found[-1].strip()[:500] if found else None
 
 
 def tell_given(session: SparkSession, workers: Mapping[str, str]) -> None:

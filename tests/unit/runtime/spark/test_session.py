@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark.runtime import SparkRuntime
-from millpond.runtime.spark.session import FIXED, check_conf, tell_given
+from millpond.runtime.spark.session import FIXED, check_conf, find_launch_error, tell_given
 
 
 def test_settings_that_may_be_given() -> None:
@@ -46,3 +47,15 @@ def test_workers_of_a_given_session_are_told_of_one_shared_store() -> None:
         with pytest.raises(MillpondError, match="STORE-604"):
             tell_given(given, {"STORE": store})
     tell_given(Given("pyspark.daemon"), {})
+
+
+def test_what_ended_a_jvm_that_did_not_come_up(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    assert find_launch_error(log) is None
+    earlier = 'Exception in thread "main" of an earlier start\n'
+    log.write_text(f"{earlier}WARNING: Using incubator modules\n")
+    assert find_launch_error(log, len(earlier)) is None
+    why = "java.lang.RuntimeException: [unresolved dependency: org.example#none;1.0: not found]"
+    with log.open("a") as more:
+        more.write(f'Exception in thread "main" {why}\n\tat org.apache.spark.util.MavenUtils$\n')
+    assert find_launch_error(log, len(earlier)) == why
