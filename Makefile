@@ -15,12 +15,13 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help site console demo test lint types layers sizes pytest slow bench peers clean
+.PHONY: help site console demo cluster test lint types layers sizes pytest slow bench peers clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
 	@echo "make demo SERVE=1  the same, and leaves the server and its console up"
 	@echo "make demo KAFKA=1  the same through a Kafka broker, with alerts in a topic (needs Maven)"
+	@echo "make cluster       the same on a cluster: an object store, a Spark master, two workers, two drivers"
 	@echo "make test          lint, types, import layers, file sizes, tests"
 	@echo "make slow          the long tests: kill -9, goldens in many ways, random runs"
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
@@ -34,6 +35,15 @@ demo: $(STAMP)
 	@$(BIN)/millpond demo $(if $(SERVE),--serve) $(if $(PORT),--port $(PORT)) $(if $(KAFKA),--kafka)
 
 # One after the other, whatever -j says: the first that fails is the last that is printed.
+# An object store of tests' and examples' own: its packages are nothing that Millpond needs.
+cluster: $(STAMP) .venv-store/.installed
+	@MILLPOND_OBJECT_STORE=$(CURDIR)/.venv-store/bin/moto_server $(BIN)/millpond demo --cluster
+.venv-store/.installed:
+	@echo "Installing an object store into .venv-store …"
+	@python=$$(.ci/needs) && $$python -m venv .venv-store
+	@.venv-store/bin/python -m pip install --quiet "moto[s3,server]==5.2.5"
+	@touch $@
+
 test: $(STAMP)
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory types
@@ -116,7 +126,7 @@ console: $(STAMP)
 	@echo "src/millpond/console/static is made anew; commit it"
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-flink .venv-peers build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-flink .venv-peers .venv-store build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

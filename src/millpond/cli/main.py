@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, NoReturn
@@ -432,13 +432,22 @@ def demo(
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Bring the flights through a Kafka broker.")
     ] = False,
+    cluster: Annotated[
+        bool,
+        typer.Option("--cluster", help="Spread the work over a cluster on this machine."),
+    ] = False,
     *,
     spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Replays real flights through thousands of standing queries."""
+    from millpond.demo.cluster import start_cluster
     from millpond.demo.run_demo import on_spark, run_demo
 
-    run_demo(serve=serve, port=port, scale=on_spark(spark_conf, through_kafka=kafka))
+    if cluster and serve:
+        raise typer.BadParameter("the cluster ends with the demo, so --serve cannot go with it")
+    with start_cluster() if cluster else nullcontext() as started:
+        scale = on_spark(spark_conf, through_kafka=kafka, cluster=started)
+        run_demo(serve=serve, port=port, scale=scale)
 
 
 @app.command()

@@ -8,11 +8,17 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from millpond.api.client import RemotePond, connect
+from millpond.demo.travellers import Traveller
+from millpond.errors import MillpondError
 
 #: The variable that names a server of S3's protocol, which is started with `-H host -p port`.
 OBJECT_STORE = "MILLPOND_OBJECT_STORE"
@@ -127,15 +133,43 @@ class Cluster:
 
 
 @contextmanager
-def environment_of(cluster: Cluster) -> Iterator[None]:
-    """Have this process be a driver of the cluster for the length of the block."""
+def start_cluster() -> Iterator[Cluster]:
+    """A whole cluster for the length of the block, with this process as one of its drivers."""
+    directory = Path(tempfile.mkdtemp(prefix="millpond-cluster-"))
     before = dict(os.environ)
-    os.environ.update(cluster.environment)
+    cluster = Cluster(directory)
     try:
-        yield
+        cluster.start_object_store()
+        cluster.start_spark()
+        os.environ.update(cluster.environment)
+        yield cluster
     finally:
+        cluster.close()
         os.environ.clear()
         os.environ.update(before)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def answers_of(pond: Any, people: Sequence[Traveller]) -> dict[str, list[str]]:
+    """The rows of everybody's answer as a bag of texts, by name."""
+    answers = ((t.name, pond.query(t.name).invoke()) for t in people)
+    return {name: sorted(map(str, answer.table.to_pylist())) for name, answer in answers}
+
+
+def wait_for_lead(url: str, seconds: float = 120) -> RemotePond:
+    """Connect to a driver as soon as it leads.
+
+    Raises:
+        MillpondError: it does not in time.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return connect(url)
+        except MillpondError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
 
 
 def free_port() -> int:

@@ -25,6 +25,7 @@ from typing import Any
 
 import typer
 
+from millpond.demo.cluster import Cluster, answers_of, wait_for_lead
 from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
@@ -54,10 +55,19 @@ def _on_spark(
     store: Path,
     progress: Callable[[dict[str, Any]], None],
     spark_conf: Mapping[str, str] | None = None,
+    cluster: Cluster | None = None,
 ) -> Pond:
     from millpond.service.open_pond import open_pond
 
-    return open_pond(store, progress=progress, spark_conf=spark_conf)
+    if cluster is None:
+        return open_pond(store, progress=progress, spark_conf=spark_conf)
+    return open_pond(
+        store,
+        master=cluster.master,
+        progress=progress,
+        spark_conf=spark_conf,
+        shared=cluster.place,
+    )
 
 
 def _pause(pond: Pond) -> None:
@@ -77,6 +87,7 @@ class Scale:
         open: Opens the pond over a store's directory.
         pause: Called between two looks at the pond during the replay.
         through_kafka: Whether the rows come from topics of a broker of the demo's own.
+        cluster: The cluster that the work is spread over, with a second driver; None for none.
     """
 
     days: int = DAYS
@@ -89,6 +100,7 @@ class Scale:
     open: Opener = _on_spark
     pause: Callable[[Pond], None] = _pause
     through_kafka: bool = False
+    cluster: Cluster | None = None
 
 
 @dataclass
@@ -103,9 +115,15 @@ class _Figures:
     queries: int = 0
 
 
-def on_spark(spark_conf: Mapping[str, str] | None, *, through_kafka: bool = False) -> Scale:
+def on_spark(
+    spark_conf: Mapping[str, str] | None,
+    *,
+    through_kafka: bool = False,
+    cluster: Cluster | None = None,
+) -> Scale:
     """The whole demo, on a Spark session with these settings besides."""
-    return Scale(open=partial(_on_spark, spark_conf=spark_conf), through_kafka=through_kafka)
+    opener = partial(_on_spark, spark_conf=spark_conf, cluster=cluster)
+    return Scale(open=opener, through_kafka=through_kafka, cluster=cluster)
 
 
 def run_demo(
@@ -191,6 +209,8 @@ class _Demo:
         if not alerts_agree:
             verdict.differences.append(f"topic {ALERTS} differs from the query's changes")
         self._time_answers(people)
+        if scale.cluster is not None:
+            self._hand_over(scale.cluster, people, verdict)
         self._summarize(time.monotonic() - began)
         return verdict
 
@@ -220,6 +240,9 @@ class _Demo:
             f"{feed.rows_of('flights'):,} flights and {feed.rows_of('weather'):,} hours of weather "
             f"are ready, as a file a day; Spark is up ({seconds(time.monotonic() - began)})."
         )
+        if (cluster := self._scale.cluster) is not None:
+            where = "an object store" if cluster.is_object_store else "a shared directory"
+            self._screen.say(f"Tasks run in two workers of {cluster.master}; the store is {where}.")
         began = time.monotonic()
         schema = SCHEMA.format(directory=feed.directory)
         if self._topics:
@@ -351,6 +374,25 @@ class _Demo:
             began = time.perf_counter()
             handle.invoke()
             self._figures.invoked.append(time.perf_counter() - began)
+
+    def _hand_over(self, cluster: Cluster, people: Sequence[Traveller], verdict: Verdict) -> None:
+        """Have the second driver lead, and compare what both say."""
+        self._screen.part("7  The driver goes, and another leads")
+        url = cluster.start_second_driver(self._directory / "second")
+        before = answers_of(self.pond, people)
+        self.pond.close()
+        self._pond = None
+        began = time.monotonic()
+        with wait_for_lead(url) as second:
+            took = time.monotonic() - began
+            after = answers_of(second, people)
+        differing = [name for name, rows in before.items() if after[name] != rows]
+        verdict.differences += [f"{name} has another answer at the second" for name in differing]
+        self._screen.verdict(
+            f"A driver that waited leads after {seconds(took)}, from a directory of its own. "
+            f"{len(before) - len(differing):,} of {len(before):,} answers are the same there.",
+            not differing,
+        )
 
     def _summarize(self, total: float) -> None:
         self._screen.part("What was measured on this machine")

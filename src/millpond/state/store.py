@@ -153,7 +153,10 @@ class Store:
                 of_shared = _open_shared(directory, shared, locks)
                 _migrate(directory)
                 _prepare(directory)
-                return Store(directory, locks, clock, of_shared)
+                store = Store(directory, locks, clock, of_shared)
+                if of_shared is not None and not isinstance(shared, SharedStore):
+                    of_shared.announce("")  # no server, but who waits has to know that it leads
+                return store
             except BaseException:
                 locks.close()
                 raise

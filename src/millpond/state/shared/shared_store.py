@@ -137,6 +137,8 @@ class SharedStore:
     def announce(self, url: str) -> None:
         """Say from now on, every second, that this process leads, and where clients reach it."""
         assert self._log is not None
+        if self._heartbeat is not None:
+            self._heartbeat.close()
         self._heartbeat = LeadersWord(self.place, self._log, url)
 
     def close(self) -> None:

@@ -203,3 +203,11 @@ def test_totals_of_segments_are_nobody_elses(open_store, url):
     store = open_store("a")
     write_totals(new_path(store.directory, "aggregates"), "segments/1.arrow", {})
     assert store.shared.place.list_keys("files/aggregates") == []
+
+
+def test_who_leads_without_a_server_says_so(open_store, eventually):
+    """Otherwise a server that waits would take over at once."""
+    first = open_store("a")
+    eventually(lambda: read_leader(first.shared.place))
+    found = read_leader(first.shared.place)
+    assert (found.driver, found.url, found.has_left) == (first.shared._log.driver, "", False)
