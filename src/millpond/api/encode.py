@@ -285,8 +285,11 @@ def definition_json(definition: Definition) -> dict[str, Any]:
                 "cql": definition.text,
             }
         case QueryDef():
+            template = definition.template
             return head | {
                 "cql": definition.text,
+                "template": None if template is None else template.text,
+                "parameters": {} if template is None else dict(template.constants),
                 "options": json_values.to_json_value(given_options(definition.options)),
                 "reduced": definition.options.get(REDUCED),
                 "active": definition.active,

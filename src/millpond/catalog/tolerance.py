@@ -70,6 +70,11 @@ class Reduction:
         share = self.samples[number] if self.samples else self.sample
         return None if share == 100 else share
 
+    @property
+    def reads_less(self) -> bool:
+        """Whether fewer elements are read, in invocations too."""
+        return self.window is not None or self.sample is not None
+
     def __bool__(self) -> bool:
         return self != NO_REDUCTION
 

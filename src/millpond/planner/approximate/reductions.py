@@ -152,6 +152,20 @@ def reduce_query(bound: BoundQuery, found: Survey, wanted: Reduction) -> Reduced
     return ReducedQuery(bound, estimating, reduction, found.estimates)
 
 
+def measure_given_up(reduction: Reduction, whole: BoundQuery) -> float:
+    """The share of what a query reads that it gives up by a reduction, from 0 to 1.
+
+    Of windows, that of the longest one; nothing is left to speak of where it had no end.
+    """
+    kept = 1.0 if reduction.sample is None else reduction.sample / 100
+    if reduction.window is not None:
+        windows = [leaf.window for leaf in whole.streams]
+        longest = max((w.size for w in windows if isinstance(w, Range)), default=0)
+        is_endless = any(isinstance(w, Unbounded) for w in windows)
+        kept *= 0.0 if is_endless else min(1.0, reduction.window / max(longest, 1))
+    return round(1.0 - kept, 9)
+
+
 def shorten(window: Window, length: int) -> Window:
     """A window of time with at most this length, in microseconds; a shorter one as it is.
 

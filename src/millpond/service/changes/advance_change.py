@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.catalog.objects import RelationDef
+from millpond.planner.approximate.reductions import measure_given_up
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.service.changes.advance_jobs import Runnable
 from millpond.service.changes.giving_way.reducing import (
     begin_period,
     describe_period,
-    measure_given_up,
     reduction_of,
 )
 from millpond.service.changes.shared_logs import count_changes

@@ -81,7 +81,9 @@ class DataflowAccounts:
     def list_operators(self, version: Version) -> list[RunningOperator]:
         """List the operators that run, with what they keep and did."""
         return [
-            RunningOperator(key, ids, state, replace(told.work.get(key) or OperatorWork()))
+            RunningOperator(
+                key, told.users.get(key, ids), state, replace(told.work.get(key) or OperatorWork())
+            )
             for ids, told in self._list_groups(version)
             for key, state in list(told.state.items())
         ]
@@ -130,7 +132,7 @@ class RunningOperator:
 
     Attributes:
         key: Its node's key.
-        derivations: The ids of the derivations that its dataflow computes.
+        derivations: The ids of the derivations whose plans have it.
         state: What it keeps.
         work: What it did.
     """
@@ -153,6 +155,8 @@ class _Told:
     flows: FlowMeter = field(default_factory=FlowMeter)
     #: By derivation, its plan.
     plans: dict[int, Plan] = field(default_factory=dict)
+    #: By node key, the derivations whose plans have the node.
+    users: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def forget_others(self, plans: Mapping[int, Plan]) -> None:
         """Forget operators that no plan has any more.
@@ -162,9 +166,13 @@ class _Told:
         if all(self.plans.get(id) is plan for id, plan in plans.items()):
             return
         self.plans.update(plans)
-        keys = {node.key for plan in self.plans.values() for node in plan.nodes()}
+        users: dict[str, set[int]] = {}
+        for id, plan in self.plans.items():
+            for node in plan.nodes():
+                users.setdefault(node.key, set()).add(id)
+        self.users = {key: frozenset(ids) for key, ids in users.items()}
         for held in (self.state, self.work):
-            for gone in held.keys() - keys:
+            for gone in held.keys() - users.keys():
                 del held[gone]
         self.flows.begin(self.plans)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from millpond.catalog.objects import QueryDef
 from millpond.catalog.tolerance import Reduction
-from millpond.planner.approximate.reductions import survey
+from millpond.planner.approximate.reductions import measure_given_up, survey
 from millpond.service.ingest.actions import Actions
 from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import decide, granted_bytes, predict_query
@@ -82,12 +82,13 @@ class ReductionMaintenance:
             return False
         after = static_reduction(altered.options)
         granted = granted_bytes(version, query.options)
+        bound = self._registrar.bind_registered(query.text, query.text_epoch)
         limit = "any number of bytes" if granted is None else f"{granted:,} bytes"
         self._actions.record(
             "reduce",
             query.name,
-            (before.sample or 100.0) / 100,
-            (after.sample or 100.0) / 100,
+            measure_given_up(before, bound),
+            measure_given_up(after, bound),
             0.0,
             f'answers of "{query.name}", which is granted {limit}, are reduced to {after},'
             f" before to {before}",

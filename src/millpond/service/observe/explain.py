@@ -135,7 +135,7 @@ class Explainer:
         components, version = self._components, self._components.log.version
         options = {} if definition is None else definition.options
         measured = ""
-        if definition is not None and static_reduction(options):
+        if definition is not None and static_reduction(options).reads_less:
             measured = self._measure_precision(definition)
         models = components.registrar.model_precision
         return describe_approximation(version, bound, options, models, measured)

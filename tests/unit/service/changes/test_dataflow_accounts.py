@@ -81,9 +81,14 @@ def test_operators_of_plans_that_are_left_are_forgotten_whoever_ran_them() -> No
     accounts, held = DataflowAccounts(), OperatorState("join", 10, 800, 0)
     accounts.note(job("g", 1, 2), AdvanceResult(state={"n": held, "m": held}))
     accounts.note(job("g", 2, plan=Planned("o")), AdvanceResult(state={"o": held}))
-    assert accounts.list_state(version(1, 2), 1).keys() == {"n", "m", "o"}
+    assert accounts.list_state(version(1, 2), 1).keys() == {"n", "m"}
+    assert accounts.list_state(version(1, 2), 2).keys() == {"o"}
     accounts.note(job("g", 1, plan=Planned("m")), AdvanceResult())
-    assert accounts.list_state(version(1, 2), 1).keys() == {"m", "o"}
+    assert accounts.list_state(version(1, 2), 1).keys() == {"m"}
+    assert {one.key: one.derivations for one in accounts.list_operators(version(1, 2))} == {
+        "m": {1},
+        "o": {2},
+    }
 
 
 def test_figures_of_several_joins_are_added_up() -> None:

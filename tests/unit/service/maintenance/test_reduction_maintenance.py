@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from tests.unit.service.answers.test_reduced import SCHEMA, elements
 from tests.waiting import wait_until
 
@@ -37,6 +38,9 @@ def test_a_query_that_was_registered_before_its_elements_is_reduced_once_they_ar
     assert pond.query("exact").invoke().exact
     wait_until(lambda: list_actions(pond))
     assert "20,000 bytes, are reduced to sample" in list_actions(pond)[0]
+    kept = float(str(reduced(pond)).split()[1]) / 100
+    asked = pond.ask("SELECT before, after FROM system$actions WHERE name = 'q'").rows()
+    assert asked == [(0.0, pytest.approx(1 - kept))]  # the share that it gives up
 
     # With more memory it is whole again.
     pond.alter_system(query_memory="10 MB")

@@ -16,7 +16,6 @@ from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.catalog.tolerance import NO_REDUCTION, Reduction, parse_reduction
 from millpond.model.loss import Loss
 from millpond.model.time import BEGINNING, END, LAST, format_instant
-from millpond.model.windows import Range, Unbounded
 from millpond.planner.approximate.reductions import reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.reduced import reduction_losses
@@ -98,20 +97,6 @@ def begin_period(
         del periods[0]
     periods.append((after, str(reduction)))
     return replace(stream, derived=replace(stream.derived, periods=tuple(periods)))
-
-
-def measure_given_up(reduction: Reduction, whole: BoundQuery) -> float:
-    """The share of what a query reads that it gives up by a reduction, from 0 to 1.
-
-    Of windows, that of the longest one; nothing is left to speak of where it had no end.
-    """
-    kept = 1.0 if reduction.sample is None else reduction.sample / 100
-    if reduction.window is not None:
-        windows = [leaf.window for leaf in whole.streams]
-        longest = max((w.size for w in windows if isinstance(w, Range)), default=0)
-        is_endless = any(isinstance(w, Unbounded) for w in windows)
-        kept *= 0.0 if is_endless else min(1.0, reduction.window / max(longest, 1))
-    return round(1.0 - kept, 9)
 
 
 def describe_period(name: str, before: Reduction, after: Reduction, at: int) -> str:

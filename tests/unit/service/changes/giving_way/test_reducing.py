@@ -11,11 +11,11 @@ from millpond.catalog.objects import Derived, QueryDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.model.time import BEGINNING, LAST
 from millpond.model.windows import Range, Unbounded
+from millpond.planner.approximate.reductions import measure_given_up
 from millpond.service.changes.giving_way.reducing import (
     Decision,
     Decisions,
     begin_period,
-    measure_given_up,
 )
 from millpond.state.database_tables import definition_of, definition_row
 from millpond.state.version import SegmentRef, StreamClock, StreamState
