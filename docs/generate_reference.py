@@ -301,6 +301,10 @@ def metrics_page() -> str:
         pond.execute(f"{_SETUP} CREATE QUERY q AS SELECT v FROM s WHERE v > 0; {_ROWS} INVOKE q;")
         pond.execute("INSERT INTO s VALUES (NULL, 'rejected', 1);")
         families = sorted(pond.metrics.collect(), key=lambda f: f.name)
+        # Counters know their labels, and gauges theirs, before anything was counted.
+        counters = list(pond.metrics._collector_to_names)
+        labelled = {c._name: set(c._labelnames) for c in counters if hasattr(c, "_labelnames")}
+        labelled |= {f.name: set(f._labelnames) for f in families if hasattr(f, "_labelnames")}
         lines = [
             _NOTE,
             "# Metrics",
@@ -313,7 +317,8 @@ def metrics_page() -> str:
             "| --- | --- | --- | --- |",
         ]
         for family in families:
-            labels = sorted({k for s in family.samples for k in s.labels if k != "le"})
+            known = {k for s in family.samples for k in s.labels if k != "le"}
+            labels = sorted(known | labelled.get(family.name, set()))
             name = f"{family.name}_total" if family.type == "counter" else family.name
             shown = ", ".join(f"`{label}`" for label in labels)
             lines.append(f"| `{name}` | {family.type} | {shown} | {family.documentation} |")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -32,3 +33,11 @@ def wait_until(condition: Callable[[], Any], seconds: float = 120, said: str = "
         if time.monotonic() > end:
             raise AssertionError(said or f"not within {seconds} seconds") from error
         time.sleep(0.02)
+
+
+def start_until_there(command: Sequence[str]) -> subprocess.Popen[str]:
+    """Start a process, and return it when it has printed that it is 'there'."""
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    assert started.stdout.readline() == "there\n"
+    return started

@@ -1238,10 +1238,14 @@ export interface components {
             options: {
                 [key: string]: unknown;
             };
+            parameters: {
+                [key: string]: string;
+            };
             reduced: string | null;
             registered_at: string;
             registered_epoch: number;
             suspended: string | null;
+            template: string | null;
         };
         Loss: {
             /** @enum {string} */
@@ -1363,9 +1367,13 @@ export interface components {
             options: {
                 [key: string]: unknown;
             };
+            parameters: {
+                [key: string]: string;
+            };
             reduced: string | null;
             registered_at: string;
             suspended: string | null;
+            template: string | null;
         };
         QueryCost: {
             answering: number;

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.postgres.sender_life import delivery, sender_of
 from tests.postgres.server import PASSWORD
+from tests.waiting import start_until_there
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark.checkpoint import cut_back
@@ -185,10 +186,7 @@ def live(database: Any, how: str, place: str) -> subprocess.Popen[str]:
     """Start the process, and return when it is at the place."""
     script = Path(__file__).with_name("sender_life.py")
     command = [sys.executable, str(script), str(database.server.port), database.name]
-    life = subprocess.Popen([*command, how, place], stdout=subprocess.PIPE, text=True)
-    assert life.stdout is not None
-    assert life.stdout.readline() == "there\n"
-    return life
+    return start_until_there([*command, how, place])
 
 
 @pytest.mark.parametrize("place", ["before", pytest.param("after", marks=pytest.mark.slow)])

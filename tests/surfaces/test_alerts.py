@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {'millpond_sink_failures_total{sink="k"}': "9x120"},
     ),
     "MillpondLag": (
-        {"millpond_derivation_lag_seconds": "61x120"},
-        {"millpond_derivation_lag_seconds": "1x103 90x20"},  # not for long enough
+        {'millpond_stream_lag_seconds{stream="s"}': "61x120"},
+        {'millpond_stream_lag_seconds{stream="s"}': "1x103 90x20"},  # not for long enough
     ),
     "MillpondFreshness": (
         {
@@ -101,6 +102,10 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "MillpondMemory": (
         {"process_resident_memory_bytes": "6x120", "millpond_memory_limit_bytes": "10x120"},
         {"process_resident_memory_bytes": "4x120", "millpond_memory_limit_bytes": "10x120"},
+    ),
+    "MillpondJvmHeap": (
+        {"millpond_jvm_heap_bytes": "95x120", "millpond_jvm_heap_limit_bytes": "100x120"},
+        {"millpond_jvm_heap_bytes": "80x120", "millpond_jvm_heap_limit_bytes": "100x120"},
     ),
     "MillpondOpenFiles": (
         {"process_open_fds": "9x120", "process_max_fds": "10x120", "millpond_epoch": "1x120"},
@@ -198,6 +203,16 @@ def scrape(pond: Pond) -> dict[str, str]:
     return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
 
+def check_documented(series: Iterable[str]) -> None:
+    """Every series has its row in the page of metrics, with all of its labels."""
+    rows = re.findall(r"^\| `(\w+)` \| \w+ \| (.*?) \|", METRICS_PAGE.read_text(), re.M)
+    documented = {name: set(re.findall(r"`(\w+)`", labels)) for name, labels in rows}
+    for one in series:
+        name = re.sub(r"_(bucket|sum|count|created)$", "", one.partition("{")[0])
+        name = name if name in documented else f"{name}_total"
+        assert documented[name] == labels_of(one).keys(), one
+
+
 def provoke(pond: Pond) -> None:
     """Have a stream stop, a query suspended and a sink die."""
     pond.execute(SCHEMA)
@@ -215,6 +230,7 @@ def test_what_a_pond_in_trouble_says_fires(tmp_path: Path, monkeypatch: pytest.M
         before = scrape(pond)
         provoke(pond)
         after = scrape(pond)
+    check_documented(after)
     troubles = {
         "MillpondStreamStopped": {"stream": "parsed"},
         "MillpondQueriesSuspended": {},

@@ -13,7 +13,14 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.api.encode import ANSWER_KEY
-from millpond.catalog.objects import REDUCED, QueryDef, RelationDef, SourceDef, StreamDef
+from millpond.catalog.objects import (
+    REDUCED,
+    QueryDef,
+    RelationDef,
+    SourceDef,
+    StreamDef,
+    Template,
+)
 from millpond.errors import CODES, MillpondError, Span
 from millpond.model.far_times import parse_ticks
 from millpond.model.loss import Bounds, Cause, Loss
@@ -187,6 +194,7 @@ def query(body: dict[str, Any]) -> QueryDef:
         registered_at=instant(body["registered_at"]) or 0,
         suspended=body["suspended"],
         changes_after=instant(body["changes_after"]) or 0,
+        template=body["template"] and Template(body["template"], body["parameters"]),
     )
 
 
@@ -224,7 +232,7 @@ def _source(body: dict[str, Any]) -> SourceDef | None:
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:
-    """A column of JSON values as Arrow; `kind` is `encode.type_name`'s."""
+    """A column of JSON values as Arrow; `kind` is `type_name`'s."""
     if kind == "HUGEINT":
         whole = [None if v is None else Decimal(v) for v in values]
         return pa.array(whole, pa.decimal128(38, 0))

@@ -297,11 +297,14 @@ class ChangesProgress(Shape):
 
 
 class QueryDefinition(Shape):
-    """A standing query as it was registered; `reduced` says how far it was reduced then."""
+    """A standing query; `reduced` says how far it was reduced when it was registered. `template`
+    names its `parameters`, whose values are constants of CQL."""
 
     id: int
     name: str
     cql: str
+    template: str | None
+    parameters: dict[str, str]
     options: dict[str, Any]
     reduced: str | None
     active: bool

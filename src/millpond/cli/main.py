@@ -398,6 +398,7 @@ def shell(
     ] = None,
     master: Master = None,
     token: Token = None,
+    secrets: Secrets = None,
     *,
     spark_conf: dict[str, str] | None = None,
 ) -> None:
@@ -413,6 +414,7 @@ def shell(
     else:
         from millpond.service.open_pond import open_pond
 
+        _use_secrets(secrets)
         opened = open_pond(store, master=master, spark_conf=spark_conf)
         try:
             failed = talk(opened, str(store))

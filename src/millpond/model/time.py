@@ -6,7 +6,7 @@ import re
 import time
 from datetime import UTC, date, datetime, timedelta
 from operator import index
-from typing import NewType
+from typing import Any, NewType
 
 import numpy as np
 
@@ -161,3 +161,21 @@ def to_instant(at: Time | None) -> int | None:
             f'"{at}" is not a timestamp',
             hint="Write it as 2013-01-31 12:00:00.",
         ) from error
+
+
+def plain_value(value: Any) -> Any:
+    """A value of Python or NumPy as a plain one of Python; a moment in UTC, without its zone.
+
+    >>> plain_value(np.datetime64("2026-01-01T12:00:00.000000000")), plain_value(np.int8(3))
+    (datetime.datetime(2026, 1, 1, 12, 0), 3)
+    """
+    if isinstance(value, np.datetime64):
+        days = np.datetime_data(value.dtype)[0] in ("Y", "M", "W", "D")
+        value = value.astype("datetime64[D]" if days else "datetime64[us]")
+    if isinstance(value, np.generic):
+        value = value.item()
+    if not isinstance(value, datetime):
+        return value
+    if value != value:
+        return None  # pandas's NaT is a datetime that equals nothing
+    return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)

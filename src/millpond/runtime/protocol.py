@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment
+from millpond.runtime.process_memory import RuntimeMemory
 from millpond.state.arrow_file import FileMeta
 from millpond.state.inbox.inbox import InboxRow
 
@@ -205,6 +206,10 @@ class Runtime(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Describe the runtime for the status page."""
+        ...
+
+    def measure_memory(self) -> RuntimeMemory:
+        """Measure the processes of the runtime, without waiting for any of them."""
         ...
 
     def stop(self) -> None:

@@ -441,6 +441,11 @@ class Components:
         self.events.definitions_changed()
         return altered
 
+    @property
+    def store_directory(self) -> Path:
+        """The directory of the store's files."""
+        return self._store.directory
+
     def alter_constraints(self, statement: AlterConstraint, stream: StreamDef) -> StreamDef:
         """Add a constraint to a stream, or drop one. Raises as `alter_constraints`."""
         with self.definitions:

@@ -152,10 +152,13 @@ class Handle(Followable):
         definition = self.definition
         bound = self._components.registrar.bind_or_suspend(definition)
         definition = self.definition
+        template = definition.template
         return {
             "id": definition.id,
             "name": definition.name,
             "cql": definition.text,
+            "template": template and template.text,
+            "parameters": dict(template.constants) if template else {},
             "options": given_options(definition.options),
             "reduced": definition.options.get(REDUCED),
             "active": definition.active,

@@ -537,11 +537,11 @@ class Pond:
         return list(self._components.log.version.relations.values())
 
     def queries(self, **selection: Any) -> list[QueryDef]:
-        """List the standing queries; of a selection (`QuerySelection`) only, if there is one."""
+        """List the standing queries; only those with a name, owner, tag, … if some are given."""
         version = self._components.log.version
         if not selection:
             return list(version.queries.values())
-        return self._components.directory.find(version, QuerySelection(**selection))
+        return self._components.directory.find(version, QuerySelection.of(None, selection))
 
     def list_queries(
         self,
@@ -556,15 +556,17 @@ class Pond:
             self._components.log.version, selection, order, descending, after, limit
         )
 
-    def alter_queries(self, selection: QuerySelection, **options: Any) -> int:
+    def alter_queries(self, selection: QuerySelection | Mapping[str, Any], **options: Any) -> int:
         """Change options of the selected queries in one epoch; return how many there are."""
         self._components.check_open()
-        return self._components.alter_queries(selection, options)
+        return self._components.alter_queries(QuerySelection.of_some(selection, {}), options)
 
-    def drop_queries(self, selection: QuerySelection) -> int:
+    def drop_queries(
+        self, selection: QuerySelection | Mapping[str, Any] | None = None, **conditions: Any
+    ) -> int:
         """Drop the selected queries in one epoch; return how many they were."""
         self._components.check_open()
-        return self._components.drop_queries(selection)
+        return self._components.drop_queries(QuerySelection.of_some(selection, conditions))
 
     def followed_among(self, queries: Iterable[QueryDef]) -> list[QueryDef]:
         """Those of the queries whose changes are computed."""

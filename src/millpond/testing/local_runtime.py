@@ -21,6 +21,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.batch_tasks import BuiltSegment, build
 from millpond.runtime.chunks import Chunk
+from millpond.runtime.process_memory import RuntimeMemory
 from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, Waiting, abandoned_if_failed
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
@@ -182,6 +183,9 @@ class LocalRuntime:
 
     def describe(self) -> dict[str, Any]:
         return {"local": True}
+
+    def measure_memory(self) -> RuntimeMemory:
+        return RuntimeMemory({})
 
     def stop(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.waiting import start_until_there
 
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
@@ -161,10 +162,7 @@ def live(out: Out, how: str, place: str) -> subprocess.Popen[str]:
     """Start the process, and return when it is at the place."""
     folder = str(Path(__file__).parent)
     command = [sys.executable, "-c", _LIFE, folder, json.dumps(out.options), how, place]
-    life = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert life.stdout is not None
-    assert life.stdout.readline() == "there\n"
-    return life
+    return start_until_there(command)
 
 
 @pytest.mark.parametrize("place", ["after", pytest.param("before", marks=pytest.mark.slow)])

@@ -281,3 +281,61 @@ def test_a_closed_connection_says_so(remote):
     remote.close()
     with pytest.raises(MillpondError, match="POND-410"):
         remote.ask("SELECT 1")
+
+
+def test_queries_are_selected_as_they_are_listed(remote, pond):
+    for either in (remote, pond):
+        for n in range(3):
+            either.register(LATE, f"q{n}", owner="ann", tags="even" if n % 2 == 0 else "odd")
+        assert either.alter_queries({"owner": "ann", "tag": "even"}, comment="both") == 2
+        assert [q.name for q in either.queries(containing="delay", tag="odd")] == ["q1"]
+        assert [q.name for q in either.queries(names=["q2", "q0"])] == ["q0", "q2"]
+        for wrong in ({"colour": 1}, {"owner": 7}, {"names": "q0"}, {"state": "odd"}):
+            for call in (either.queries, either.drop_queries):
+                with pytest.raises(MillpondError, match="CQL-103"):
+                    call(**wrong)
+            with pytest.raises(MillpondError, match="CQL-103"):
+                either.alter_queries(wrong, weight=2)
+        with pytest.raises(MillpondError, match="no queries are selected"):
+            either.drop_queries()
+        with pytest.raises(MillpondError, match="no queries are selected"):
+            either.alter_queries({}, weight=2)
+        assert either.drop_queries({"owner": "ann"}, tag="odd") == 1
+        assert either.drop_queries(owner="ann", names=("q0", "q2")) == 2
+        assert list(either.queries()) == []
+
+
+def test_moments_are_parameters_in_any_zone_and_library(remote, pond):
+    text, east = "SELECT delay FROM flights WHERE ts < $at", timezone(timedelta(hours=2))
+    expected = "TIMESTAMP '2026-03-01 10:00:00'", "'2026-03-01 10:00:00'"
+    for moment in (
+        datetime(2026, 3, 1, 12, tzinfo=east),
+        datetime(2026, 3, 1, 10),
+        pd.Timestamp("2026-03-01 12:00", tz=east),
+        np.datetime64("2026-03-01T10:00:00", "ns"),
+    ):
+        for either in (remote, pond):
+            query = either.register(text, "timed", params={"at": moment})
+            assert query.describe()["parameters"]["at"] in expected
+            query.alter(params={"at": date(2026, 1, 1)})
+            query.alter(params={"at": moment})
+            assert query.describe()["parameters"]["at"] in expected
+            query.unregister()
+
+
+def test_parameters_are_seen(remote, pond):
+    text = "SELECT delay FROM flights WHERE carrier = $of AND delay > $least"
+    pond.register(text, "p", params={"of": "it's", "least": 3})
+    pond.query("p").alter(params={"least": 4})
+    pond.register(LATE, "plain")
+    seen = {"template": text, "parameters": {"of": "'it''s'", "least": "4"}}
+    for either in (remote, pond):
+        found = either.query("p").describe()
+        assert {key: found[key] for key in seen} == seen
+        listed = {query.name: query.template for query in either.queries()}
+        assert listed["p"].constants == seen["parameters"]
+        assert listed["plain"] is None
+        assert either.query("plain").describe()["parameters"] == {}
+        [facts] = either.execute("DESCRIBE p")
+        rows = dict(facts.facts) if facts.facts else {}
+        assert (rows["template"], rows["parameters"]) == (text, "of = 'it''s', least = 4")

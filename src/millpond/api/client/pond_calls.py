@@ -236,7 +236,7 @@ def relations() -> Steps[list[RelationDef]]:
 
 def queries(**selection: Any) -> Steps[list[QueryDef]]:
     """The registered queries; of a selection only (`owner`, `tag`, `state`, …), if given."""
-    asked = selection_params(QuerySelection(**selection))
+    asked = selection_params(QuerySelection.of(None, selection))
     found: list[QueryDef] = []
     after: int | None = -1
     while after is not None:
@@ -250,16 +250,18 @@ def queries(**selection: Any) -> Steps[list[QueryDef]]:
 PAGE_OF_QUERIES = 10_000
 
 
-def alter_queries(selection: QuerySelection, **options: Any) -> Steps[int]:
+def alter_queries(selection: QuerySelection | Mapping[str, Any], **options: Any) -> Steps[int]:
     """Changes options of the selected queries in one epoch; returns how many there are."""
-    asked = selection_params(selection)
+    asked = selection_params(QuerySelection.of_some(selection, {}))
     response = yield from send("PATCH", "/v1/queries", in_json(options), params=asked)
     return int(response.json()["queries"])
 
 
-def drop_queries(selection: QuerySelection) -> Steps[int]:
+def drop_queries(
+    selection: QuerySelection | Mapping[str, Any] | None = None, **conditions: Any
+) -> Steps[int]:
     """Drops the selected queries in one epoch; returns how many they were."""
-    asked = selection_params(selection)
+    asked = selection_params(QuerySelection.of_some(selection, conditions))
     response = yield from send("DELETE", "/v1/queries", params=asked)
     return int(response.json()["queries"])
 

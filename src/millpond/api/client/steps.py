@@ -19,7 +19,7 @@ import httpx
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
-from millpond.model.time import timedelta_text
+from millpond.model.time import plain_value, timedelta_text
 from millpond.model.unicode_text import check_unicode
 from millpond.service import json_values
 
@@ -195,8 +195,10 @@ def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
     """Encode options and `params` for JSON: lengths of time, dates and decimals become texts."""
     body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
     if isinstance(values := body.get("params"), Mapping):
-        texts = {k: str(v) if isinstance(v, date | Decimal) else v for k, v in values.items()}
-        body["params"] = texts
+        plain = {name: plain_value(value) for name, value in values.items()}
+        body["params"] = {
+            k: str(v) if isinstance(v, date | Decimal) else v for k, v in plain.items()
+        }
     return body
 
 

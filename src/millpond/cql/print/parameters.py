@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 from millpond.errors import MillpondError, Span
+from millpond.model.time import plain_value
 
 #: Strings, quoted names and comments, in which "$" means nothing; or a parameter.
 _PARTS = re.compile(
@@ -91,8 +92,7 @@ def write_constant(value: Any, name: str = "value") -> str:
     Raises:
         MillpondError: CQL-103, CQL has no constant for it.
     """
-    if hasattr(value, "item") and not isinstance(value, str | bytes):
-        value = value.item()  # a number of NumPy
+    value = plain_value(value)
     match value:
         case None:
             return "NULL"
@@ -107,8 +107,7 @@ def write_constant(value: Any, name: str = "value") -> str:
         case str() if "\0" not in value:
             return "'" + value.replace("'", "''") + "'"
         case datetime():
-            moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-            return f"TIMESTAMP '{moment.isoformat(' ')}'"
+            return f"TIMESTAMP '{value.isoformat(' ')}'"
         case date():
             return f"DATE '{value.isoformat()}'"
     raise MillpondError(

@@ -23,6 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
+from millpond.runtime.process_memory import RuntimeMemory, measure_descendants
 from millpond.work import check_work
 
 log = logging.getLogger("millpond.spark")
@@ -79,6 +80,7 @@ class Machine:
         self._session: SparkSession | None = None
         self._gateway: Any = None
         self._process: Any = None
+        self._heap: tuple[int, int] | None = None
         #: Set once it is decided whether Spark runs.
         self._decided = threading.Event()
         #: For the status page, which asks no JVM: the version of Spark.
@@ -309,9 +311,17 @@ class Machine:
 
     def _ask(self, session: SparkSession, number: int) -> None:
         with suppress(Exception):
-            session.sparkContext._jvm.java.lang.System.currentTimeMillis()
+            heap = session.sparkContext._jvm.java.lang.Runtime.getRuntime()
+            self._heap = (heap.totalMemory() - heap.freeMemory(), heap.maxMemory())
             self._stopping.wait(_LOOK_SECONDS * 20)
             self._answers = number
+
+    def measure_memory(self) -> RuntimeMemory:
+        """What the JVM and the workers it has started take; its heap as of some seconds ago."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return RuntimeMemory({})
+        return RuntimeMemory(measure_descendants(process.pid), self._heap)
 
     # -- the end of a JVM ----------------------------------------------------------------------
 

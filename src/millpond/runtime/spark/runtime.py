@@ -27,6 +27,7 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
 from millpond.runtime.kafka.chunks import partition_name
+from millpond.runtime.process_memory import RuntimeMemory
 from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
@@ -296,6 +297,9 @@ class SparkRuntime:
             "master": self._machine.master or self._master or LOCAL,
             "streaming_queries": len(self._supervisor),
         }
+
+    def measure_memory(self) -> RuntimeMemory:
+        return self._machine.measure_memory()
 
     def stop(self) -> None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)

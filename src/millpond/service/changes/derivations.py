@@ -125,6 +125,11 @@ class Derivations:
         except Exception:
             return None
 
+    def known(self, stream: StreamDef) -> Derivation | None:
+        """The derivation that makes a stream's changes, if it is planned already."""
+        made = stream.id if stream.shared_log is None else stream.shared_log
+        return self._planned_derivations.get(made)
+
     def _remember(self, derivation: Derivation) -> None:
         self._planned_derivations[derivation.id] = derivation
         keys = (node.key for node in derivation.plan.nodes())

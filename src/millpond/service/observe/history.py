@@ -8,7 +8,6 @@ reads `/metrics` keep for longer.
 
 from __future__ import annotations
 
-import os
 import resource
 import threading
 import time as clock_time
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from millpond.runtime.process_memory import measure_memory
 from millpond.service.background import Background
 from millpond.service.components import Components
 from millpond.service.observe.metrics import Metrics
@@ -116,7 +116,7 @@ class History(Background):
     def _measure(self) -> Iterator[tuple[str, float]]:
         components, version = self._components, self._components.log.version
         yield "processor share", sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-        yield "process memory", float(_measure_memory())
+        yield "process memory", float(measure_memory())
         states = [one.state for one in components.advancer.accounts.list_operators(version)]
         yield "state in memory", float(sum(state.memory for state in states))
         yield "state in files", float(sum(state.files for state in states))
@@ -139,12 +139,3 @@ class History(Background):
         for stream in streams[:_MOST_STREAMS]:
             for name, (survive, _) in components.stems.filters(stream.id).items():
                 yield f"share let through by {stream.name}.{name or 'others'}", survive
-
-
-def _measure_memory() -> int:
-    """The bytes of memory that this process has; where the system does not tell, its most."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

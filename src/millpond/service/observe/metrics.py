@@ -16,6 +16,7 @@ from millpond.service.components import Components
 from millpond.service.events import EpochTimes
 from millpond.service.ingest.door import SHARES
 from millpond.service.observe.health_metrics import collect_health
+from millpond.service.observe.size_metrics import SizeMetrics
 from millpond.state.version import DATA, SHED, Version
 
 #: Microseconds a rate is taken over.
@@ -60,6 +61,8 @@ class Metrics:
         )
         #: For the history: matches so far, and the freshness of the last batch, in seconds.
         self.matched, self.last_freshness = 0, 0.0
+        self._visible_after: dict[int, float] = {}
+        self._sizes = SizeMetrics(components)
         self._arrived: defaultdict[int, deque[tuple[int, int]]] = defaultdict(deque)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -75,6 +78,7 @@ class Metrics:
             if arrived_at is not None:
                 self.last_freshness = max(now - arrived_at, 0) / 1e6
                 self._freshness.observe(self.last_freshness)
+                self._visible_after[stream_id] = self.last_freshness
         for item in built:
             if item.kind == DATA:
                 held = self._arrived[item.stream_id]
@@ -136,6 +140,7 @@ class Metrics:
         yield segments
         yield slots
         behind = self._components.advancer.lag()
+        yield from self._times_by_stream(version, behind)
         yield GaugeMetricFamily("millpond_derivations", "Followed queries and streams", len(behind))
         yield GaugeMetricFamily(
             "millpond_derivation_lag_seconds",
@@ -146,8 +151,35 @@ class Metrics:
         yield GaugeMetricFamily("millpond_inbox_waiting", "Pushes not committed yet", waiting)
         yield from self._door(version)
         yield from self._disk()
+        yield from self._sizes.collect()
         yield from self._sinks()
         yield from self._replicas()
+
+    def _times_by_stream(self, version: Version, behind: Mapping[int, float]) -> Iterator[Metric]:
+        """How long rows of each stream take to be seen, and to be followed."""
+        freshness = GaugeMetricFamily(
+            "millpond_stream_freshness_seconds",
+            "Time from the last arrival of the stream's last batch to its being visible",
+            labels=["stream"],
+        )
+        lag = GaugeMetricFamily(
+            "millpond_stream_lag_seconds",
+            "How far the last of what follows the stream is behind what is final; of a derived"
+            " stream, also how far itself is",
+            labels=["stream"],
+        )
+        lags: dict[int, float] = {}
+        for id, seconds in behind.items():
+            stream = version.streams.get(id)
+            derivation = None if stream is None else self._components.derivations.known(stream)
+            for of in (id, *(() if derivation is None else derivation.streams)):
+                lags[of] = max(lags.get(of, 0.0), seconds)
+        for stream in version.named_streams():
+            if stream.id in self._visible_after:
+                freshness.add_metric([stream.name], self._visible_after[stream.id])
+            if stream.id in lags:
+                lag.add_metric([stream.name], lags[stream.id])
+        yield from (freshness, lag)
 
     def _door(self, version: Version) -> Iterator[Metric]:
         """What waits for its epoch, and what gave way because there was too much."""

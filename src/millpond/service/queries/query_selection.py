@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from millpond.catalog.objects import QueryDef
+from millpond.errors import MillpondError
 
 #: What a query is doing: answered; switched off; or stopped because of an error.
 STATES = ("active", "inactive", "suspended")
@@ -28,6 +31,43 @@ class QuerySelection:
     state: str | None = None
     names: tuple[str, ...] | None = None
 
+    @classmethod
+    def of(
+        cls, given: QuerySelection | Mapping[str, Any] | None, conditions: Mapping[str, Any]
+    ) -> QuerySelection:
+        """A selection as callers in Python give one: itself, its conditions by name, or both.
+
+        Raises:
+            MillpondError: CQL-103, there is no such condition, or its value is none.
+        """
+        if isinstance(given, QuerySelection) and not conditions:
+            return given
+        if not isinstance(given, Mapping | None):
+            raise _unknown_error(f"a selection is no {type(given).__name__}")
+        named = {**(given or {}), **conditions}
+        if isinstance(named.get("names"), list | tuple):
+            named["names"] = tuple(str(name) for name in named["names"])
+        known = {field.name for field in fields(cls)}
+        for name, value in named.items():
+            if name not in known:
+                raise _unknown_error(f'queries are not selected by "{name}"')
+            kind: type = tuple if name == "names" else str
+            if not isinstance(value, kind | None):
+                raise _unknown_error(f"queries cannot be selected by {name} = {value!r:.100}")
+        if named.get("state") not in (None, *STATES):
+            raise _unknown_error(f"no query's state is {named['state']!r:.100}")
+        return cls(**{name: value for name, value in named.items() if value is not None})
+
+    @classmethod
+    def of_some(
+        cls, given: QuerySelection | Mapping[str, Any] | None, conditions: Mapping[str, Any]
+    ) -> QuerySelection:
+        """As `of`, with at least one condition. Raises CQL-103 without."""
+        selection = cls.of(given, conditions)
+        if selection.is_everything:
+            raise _unknown_error("no queries are selected")
+        return selection
+
     @property
     def is_everything(self) -> bool:
         """Whether no condition is given."""
@@ -42,6 +82,15 @@ class QuerySelection:
             and (self.tag is None or self.tag.strip().lower() in tags_of(query))
             and (self.state is None or state_of(query) == self.state)
         )
+
+
+def _unknown_error(primary: str) -> MillpondError:
+    return MillpondError(
+        "CQL-103",
+        primary,
+        hint='Give some of names=["q1", …], owner, tag, containing and state ('
+        f"{', '.join(STATES[:-1])} or {STATES[-1]}).",
+    )
 
 
 def tags_of(query: QueryDef) -> list[str]:

@@ -85,6 +85,7 @@ def _describe_query(components: Components, query: QueryDef) -> Iterator[tuple[s
     yield "kind", "query"
     yield "query", query.text
     if query.template is not None:
+        yield "template", query.template.text
         yield "parameters", ", ".join(f"{n} = {v}" for n, v in query.template.constants.items())
     for name, value in given_options(query.options).items():
         yield name, ", ".join(value) if isinstance(value, list | tuple) else str(value)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,3 +91,8 @@ def test_what_is_refused(text: str, values: dict[str, object], code: str) -> Non
 def test_times() -> None:
     assert write_constant(datetime(2026, 1, 1, tzinfo=UTC)) == "TIMESTAMP '2026-01-01 00:00:00'"
     assert write_constant(Decimal("-1.50")) == "(-1.50)"
+    assert (
+        write_constant(np.datetime64("2026-01-01T12:00", "ns")) == "TIMESTAMP '2026-01-01 12:00:00'"
+    )
+    assert write_constant(np.datetime64("2026-01-01")) == "DATE '2026-01-01'"
+    assert write_constant(np.datetime64("NaT")) == write_constant(pd.NaT) == "NULL"

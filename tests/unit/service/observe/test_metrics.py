@@ -52,6 +52,19 @@ def test_changes_are_counted_where_they_are_changes(pond: Pond, parts: Component
     assert sample(pond, "derivations") == 2
 
 
+def test_lag_and_freshness_are_told_by_stream(pond: Pond, parts: Components) -> None:
+    pond.execute("CREATE STREAM other (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.execute("CREATE STREAM d AS SELECT v FROM s")
+    pond.ingest("s", rows(1, 2, 5))
+    pond.catch_up()
+    assert (sample(pond, "stream_freshness_seconds", stream="s") or 0) >= 0
+    assert sample(pond, "stream_freshness_seconds", stream="other") is None
+    assert [sample(pond, "stream_lag_seconds", stream=name) for name in ("s", "d")] == [0, 0]
+    assert sample(pond, "stream_lag_seconds", stream="other") is None  # nothing follows it
+    parts.advancer.lag = lambda: {pond.derived("d").definition.id: 7.5}  # type: ignore[method-assign]
+    assert [sample(pond, "stream_lag_seconds", stream=name) for name in ("s", "d")] == [7.5, 7.5]
+
+
 def test_a_rate_is_of_the_time_there_was(pond: Pond, parts: Components, clock: ManualClock) -> None:
     (stream,) = pond.streams()
     pond.ingest("s", rows(*range(30)))
