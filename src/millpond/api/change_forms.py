@@ -80,7 +80,7 @@ def _describe_redefined(changes: Changes) -> dict[str, Any]:
     columns = [f for f in changes.table.schema if f.name in changes.columns]
     return {
         "redefined": changes.redefined,
-        "columns": [{"name": f.name, "type": str(f.type)} for f in columns],
+        "columns": [{"name": f.name, "type": json_values.type_name(f.type)} for f in columns],
     }
 
 

@@ -232,7 +232,7 @@ def _source(body: dict[str, Any]) -> SourceDef | None:
 
 
 def _column(values: list[Any], kind: str) -> pa.Array:
-    """A column of JSON values as Arrow; `kind` is `encode.type_name`'s."""
+    """A column of JSON values as Arrow; `kind` is `type_name`'s."""
     if kind == "HUGEINT":
         whole = [None if v is None else Decimal(v) for v in values]
         return pa.array(whole, pa.decimal128(38, 0))

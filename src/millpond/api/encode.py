@@ -25,7 +25,6 @@ from millpond.catalog.objects import (
     given_options,
 )
 from millpond.errors import MillpondError
-from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.service import json_values
 from millpond.service.results import (
     Answer,
@@ -47,35 +46,8 @@ FILES = (ARROW, PARQUET)
 ANSWER_KEY = b"millpond.answer"
 
 
-_TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
-
 #: The most characters of bounds as a header.
 _MOST_HEADER = 8_000
-
-
-def type_name(arrow: pa.DataType) -> str:
-    """SQL's name of an Arrow type, or Arrow's own where SQL has none.
-
-    >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(pa.decimal128(38, 0))
-    ('BIGINT', 'DECIMAL(10,2)', 'HUGEINT')
-    >>> type_name(pa.list_(pa.struct([("a", pa.int32())]))), type_name(pa.timestamp("us", "UTC"))
-    ('STRUCT(a INTEGER)[]', 'TIMESTAMPTZ')
-    """
-    if pa.types.is_decimal(arrow):
-        if json_values.is_whole(arrow):
-            return "HUGEINT"
-        return f"DECIMAL({arrow.precision},{arrow.scale})"
-    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
-        return "VARCHAR"
-    if pa.types.is_timestamp(arrow):
-        return "TIMESTAMP" if arrow.tz is None else "TIMESTAMPTZ"
-    if pa.types.is_list(arrow):
-        return f"{type_name(arrow.value_type)}[]"
-    if pa.types.is_struct(arrow) and arrow.num_fields:
-        return struct_type((part.name, type_name(part.type)) for part in arrow)
-    if pa.types.is_dictionary(arrow):
-        return type_name(arrow.value_type)
-    return _TYPE_NAMES.get(str(arrow), str(arrow))
 
 
 def answer_facts(answer: Answer) -> dict[str, Any]:
@@ -381,7 +353,7 @@ def _write_rows(head: dict[str, Any], table: pa.Table, write: Write) -> None:
 def _columns_json(table: pa.Table) -> dict[str, Any]:
     return {
         "columns": list(table.column_names),
-        "types": [type_name(field.type) for field in table.schema],
+        "types": [json_values.type_name(field.type) for field in table.schema],
     }
 
 

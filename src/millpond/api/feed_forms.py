@@ -59,22 +59,32 @@ def _write_pages(events: Sequence[FeedEvent]) -> dict[int, tuple[list[dict[str, 
     long for one row as for a hundred, so exact pages with equal columns are converted together.
 
     Returns:
-        For each page the values it is among, and the place of its first change among them.
+        For each page the values that its given changes are among, and where its first would be.
     """
-    pages = {id(event.changes): event.changes for event in events if event.changes is not None}
+    pages: dict[int, Changes] = {}
+    given: dict[int, tuple[int, int]] = {}
+    for event in events:
+        if event.changes is not None:
+            key, index = id(event.changes), event.index
+            pages[key] = event.changes
+            begin, end = given.get(key, (index, index))
+            given[key] = min(begin, index), max(end, index)
     found: dict[int, tuple[list[dict[str, Any]], int]] = {}
-    alike: dict[object, list[Changes]] = {}
+    alike: dict[object, list[tuple[int, pa.Table]]] = {}
     for key, page in pages.items():
+        begin, end = given[key]
+        # A page of many queries gives a part of what was read of each.
+        part = page.table.slice(begin, end + 1 - begin)
         if page.exact:
-            alike.setdefault(page.table.schema, []).append(page)
+            alike.setdefault(part.schema, []).append((key, part))
         else:
-            found[key] = list(change_objects(page)), 0
+            found[key] = list(change_objects(replace(page, table=part))), -begin
     for group in alike.values():
-        rows = pa.concat_tables([page.table for page in group]).combine_chunks()
-        objects, first = list(change_objects(replace(group[0], table=rows))), 0
-        for page in group:
-            found[id(page)] = objects, first
-            first += len(page)
+        rows = pa.concat_tables([part for _, part in group]).combine_chunks()
+        objects, first = list(change_objects(replace(pages[group[0][0]], table=rows))), 0
+        for key, part in group:
+            found[key] = objects, first - given[key][0]
+            first += len(part)
     return found
 
 

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from millpond.model.far_times import format_ticks
 from millpond.model.loss import Loss
+from millpond.model.schema import ARROW_TYPES, struct_type
 from millpond.model.time import (
     BEGINNING,
     END,
@@ -43,6 +44,8 @@ _UTC = "+00:00"
 
 #: Both ends of time as machines write them, by how people read them.
 _ENDS = {format_instant(BEGINNING): "-infinity", format_instant(END): "infinity"}
+
+_TYPE_NAMES = {str(arrow): name for name, arrow in ARROW_TYPES.items() if name != "JSON"}
 
 
 def instant_text(at: int | None) -> str | None:
@@ -226,3 +229,28 @@ def _column(column: pa.ChunkedArray) -> list[Any]:
     if is_whole(arrow):
         return [None if value is None else int(value) for value in column.to_pylist()]
     return [to_json_value(value) for value in python_values(column)]
+
+
+def type_name(arrow: pa.DataType) -> str:
+    """SQL's name of an Arrow type, or Arrow's own where SQL has none.
+
+    >>> type_name(pa.int64()), type_name(pa.decimal128(10, 2)), type_name(pa.decimal128(38, 0))
+    ('BIGINT', 'DECIMAL(10,2)', 'HUGEINT')
+    >>> type_name(pa.list_(pa.struct([("a", pa.int32())]))), type_name(pa.timestamp("us", "UTC"))
+    ('STRUCT(a INTEGER)[]', 'TIMESTAMPTZ')
+    """
+    if pa.types.is_decimal(arrow):
+        if is_whole(arrow):
+            return "HUGEINT"
+        return f"DECIMAL({arrow.precision},{arrow.scale})"
+    if pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
+        return "VARCHAR"
+    if pa.types.is_timestamp(arrow):
+        return "TIMESTAMP" if arrow.tz is None else "TIMESTAMPTZ"
+    if pa.types.is_list(arrow):
+        return f"{type_name(arrow.value_type)}[]"
+    if pa.types.is_struct(arrow) and arrow.num_fields:
+        return struct_type((part.name, type_name(part.type)) for part in arrow)
+    if pa.types.is_dictionary(arrow):
+        return type_name(arrow.value_type)
+    return _TYPE_NAMES.get(str(arrow), str(arrow))

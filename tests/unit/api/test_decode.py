@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.api.decode import table as read_table
-from millpond.api.encode import type_name
-from millpond.service.json_values import json_rows
+from millpond.service.json_values import json_rows, type_name
 
 COLUMNS: list[tuple[pa.DataType, list[Any]]] = [
     (pa.list_(pa.int32()), [[1, None], None, []]),

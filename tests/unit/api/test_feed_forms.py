@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from millpond.api import encode
+from millpond.api import encode, feed_forms
 from millpond.api.change_forms import EVENTS
 from millpond.api.feed_forms import encode_events, encode_page, to_objects
 from millpond.model.loss import Cause, Loss
@@ -40,6 +40,24 @@ def test_an_event_is_an_object() -> None:
     assert second["row"] != first["row"]
     assert note == {"event": "note", "cursor": None, "note": "nothing comes"}
     assert mark["progress"][0]["up_to"].startswith("1970-01-01")
+
+
+def test_only_the_changes_that_are_given_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 500
+    columns = {"cursor": range(count), "timestamp": range(count), "change": ["+"] * count}
+    read = pa.table({**columns, "v": range(count)})
+    pages = [Changes(read, name, f"3f2a9c.{name}.{count}", count, count) for name in "ab"]
+    loss = (Loss("s", Cause.SHED, 0, count, 1),)
+    pages.append(Changes(read, "c", f"3f2a9c.c.{count}", count, count, loss))
+    written: list[int] = []
+    real = feed_forms.change_objects
+    monkeypatch.setattr(
+        feed_forms, "change_objects", lambda page: (written.append(len(page)), real(page))[1]
+    )
+    given = [(0, 3), (0, 4), (1, 0), (2, 7), (2, 8)]
+    events = [FeedEvent("change", "x", "q", 1, changes=pages[n], index=i) for n, i in given]
+    assert [body["row"]["v"] for body in to_objects(events)] == [i for _, i in given]
+    assert sum(written) == len(given)
 
 
 def test_lines_and_server_sent_events_have_the_same_objects() -> None:

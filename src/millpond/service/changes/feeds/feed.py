@@ -36,6 +36,7 @@ from millpond.service.changes.feeds.feed_member import (
 from millpond.service.changes.feeds.feed_members import FeedMembers
 from millpond.service.changes.feeds.feed_pages import FeedPages, FoundChanges
 from millpond.service.changes.feeds.feed_parts import FeedParts, find_place, find_streams
+from millpond.service.json_values import type_name
 from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
@@ -373,7 +374,8 @@ def _make_redefined_event(member: Member, changes: Changes, cursor: str | None) 
     `cursor` is that of the event before it, so who goes on from there is given it again.
     """
     columns = [
-        {"name": field.name, "type": str(field.type)} for field in list(changes.table.schema)[3:]
+        {"name": field.name, "type": type_name(field.type)}
+        for field in list(changes.table.schema)[3:]
     ]
     facts = {"cql": changes.redefined, "columns": columns}
     return FeedEvent("redefined", cursor, member.query.name, member.query.id, facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +43,39 @@ class FoundChanges:
     trimmed: Sequence[tuple[Member, int]] = ()
 
 
+class _Run:
+    """The pages of one member that are read for one page of the feed.
+
+    Attributes:
+        counts: Of each page, how many changes may be given: those that are complete.
+        end: The instant of the last of them, if more of the member's changes lie behind; else None.
+    """
+
+    def __init__(self, member: Member, page: Changes) -> None:
+        self.member = member
+        self.pages: list[Changes] = []
+        self.counts: list[int] = []
+        self.end: int | None = None
+        self.add(page)
+
+    def add(self, page: Changes) -> None:
+        """Go on with a page, the one behind the last."""
+        at = page.table["timestamp"].to_numpy()
+        count = int(np.searchsorted(at, self.member.complete, side="right"))
+        self.pages.append(page)
+        self.counts.append(count)
+        has_more = count == len(at) and page.position < page.newest and count > 0
+        self.end = int(at[-1]) if has_more else None
+
+    def count_upto(self, instant: int) -> int:
+        """How many of its changes are no later than an instant."""
+        stamps = (page.table["timestamp"].to_numpy()[:n] for page, n in self._counted())
+        return sum(int(np.searchsorted(at, instant, side="right")) for at in stamps)
+
+    def _counted(self) -> Iterator[tuple[Changes, int]]:
+        return zip(self.pages, self.counts, strict=True)
+
+
 class FeedPages:
     """Reads pages of the change logs of a feed's members; for use by one thread at a time."""
 
@@ -57,22 +90,42 @@ class FeedPages:
             most = max(_LEAST_READ, limit // max(1, len(behind)))
             read = self._read_shared(version, behind, most)
         trimmed: list[tuple[Member, int]] = []
-        pages: list[tuple[Member, Changes]] = []
-        counts: list[int] = []
-        horizon: tuple[int, int] | None = None
+        runs = []
         for member in behind:
             page = read.get(member.query.id)
             if page is None:
                 page = read_page(self._parts.reader, member, most, trimmed)
-            at = page.table["timestamp"].to_numpy()
-            count = int(np.searchsorted(at, member.complete, side="right"))
-            if count == len(at) and page.position < page.newest and count:
-                # More of this query may lie at the instants of others: those are to wait for it.
-                last = (int(at[-1]), len(pages))
-                horizon = last if horizon is None else min(horizon, last)
-            pages.append((member, page))
-            counts.append(count)
+            runs.append(_Run(member, page))
+        horizon = self._fill(runs, limit)
+        pages = [(run.member, page) for run in runs for page in run.pages]
+        counts = [count for run in runs for count in run.counts]
+        if horizon is not None:
+            stamp, place = horizon
+            horizon = stamp, sum(len(run.pages) for run in runs[: place + 1]) - 1
         return sort_changes(pages, counts, horizon, trimmed)
+
+    def _fill(self, runs: Sequence[_Run], limit: int) -> tuple[int, int] | None:
+        """Read on where one query's many changes hold up those of all others.
+
+        More of a query may lie at the instants of others, which have to wait for it. So where one
+        query has most of the changes, a page of everybody's equal parts would give few of them.
+
+        Returns:
+            The last instant whose changes are given, and the place of the run that ends there;
+            None if all changes are there.
+        """
+        while True:
+            ends = [(run.end, place) for place, run in enumerate(runs) if run.end is not None]
+            if not ends:
+                return None
+            horizon = min(ends)
+            given = sum(run.count_upto(horizon[0]) for run in runs)
+            if given >= limit // 2:
+                return horizon
+            run = runs[horizon[1]]
+            assert run.member.log is not None
+            position, name = run.pages[-1].position, run.member.query.name
+            run.add(self._parts.reader.read(run.member.log, name, position, limit - given))
 
     def find_upto(self, places: Places, limit: int) -> FoundChanges:
         """Read the changes behind the members' places and up to those of a cursor.

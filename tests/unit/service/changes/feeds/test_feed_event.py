@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from tests.unit.service.conftest import rows
 
 from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.pond import Pond
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.results import Changes
 
 
@@ -23,3 +26,20 @@ def test_a_change_is_the_row_of_its_page() -> None:
     assert (event.change.at, event.change.sign, event.change.row) == (2, "-", (6,))
     given = FeedEvent("change", "3f2a9c.feed", "q", 11, given=event.change)
     assert given.change == event.change
+
+
+def test_the_columns_of_a_new_definition_have_the_types_of_cql(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts")
+    pond.register("SELECT v FROM s", "q", changes="from beginning", follow=True)
+    pond.ingest("s", rows(1, 2))
+    pond.catch_up()
+    feed = pond.open_feed(QuerySelection("q"))
+    feed.read()
+    pond.execute("CREATE OR REPLACE QUERY q AS SELECT v, 1.5 :: DOUBLE AS x FROM s")
+    pond.ingest("s", rows(3, 4, 5))
+    pond.catch_up()
+    [redefined] = [event for event in feed.read() if event.kind == "redefined"]
+    assert redefined.facts["columns"] == [
+        {"name": "v", "type": "INTEGER"},
+        {"name": "x", "type": "DOUBLE"},
+    ]

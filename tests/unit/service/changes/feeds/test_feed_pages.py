@@ -6,13 +6,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.unit.service.conftest import rows
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.service.changes.cursor import OLDEST
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_pages import read_page, sort_changes
+from millpond.service.pond import Pond
+from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.results import Changes
 
 
@@ -74,3 +78,29 @@ def test_changes_that_are_not_kept_are_noted_and_the_oldest_are_read(
     found = read_page(Reader(), behind, 3, trimmed)  # type: ignore[arg-type]
     assert found.position == 10
     assert trimmed == [(behind, oldest) for oldest in noted]
+
+
+def test_one_query_with_most_of_the_changes_does_not_make_pages_small(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts")
+    for n in range(10):
+        text = "SELECT v FROM s" if n == 3 else f"SELECT v FROM s WHERE v % 100 = {n}"
+        pond.register(text, f"q{n}", changes="from beginning", follow=True)
+    pond.ingest("s", rows(*range(1000)))
+    pond.catch_up()
+    every = pond.open_feed(QuerySelection("q")).read(100_000)
+    feed, pages = pond.open_feed(QuerySelection("q")), []
+    while not pages or any(event.kind == "change" for event in pages[-1]):
+        pages.append(feed.read(400))
+    told = [[e for e in events if e.kind == "change"] for events in pages]
+    sizes = [len(events) for events in told]
+    assert min(sizes[:-2]) >= 200  # half of what was asked for; it was some forty
+    assert max(sizes) <= 400
+    together = [event for events in told for event in events]
+    expected = [event for event in every if event.kind == "change"]
+    assert list(map(_shown, together)) == list(map(_shown, expected))
+    assert len({_shown(event) for event in together}) == len(together) > 1000
+
+
+def _shown(event: FeedEvent) -> tuple[object, ...]:
+    assert event.changes is not None
+    return event.query, *event.changes.table.slice(event.index, 1).to_pylist()[0].values()
