@@ -90,10 +90,11 @@ bench: $(STAMP)
 # PyFlink needs other versions of what Millpond needs, hence an environment of its own; the peers
 # with standing queries share another one.
 peers: .venv-flink/.installed .venv-peers/.installed
-.venv-flink/.installed:
+.venv-flink/.installed: benchmarks/peers/kafka/pom.xml
 	@python=$$(.ci/needs) && $$python -m venv .venv-flink
 	@echo "Installing Flink into .venv-flink, which takes some minutes …"
 	@.venv-flink/bin/python -m pip install --quiet "apache-flink==2.3.0" setuptools
+	@mvn -q -B -f benchmarks/peers/kafka/pom.xml dependency:copy-dependencies -DexcludeTransitive=true -DoutputDirectory=$(CURDIR)/.venv-flink/jars
 	@touch $@
 
 PEERS := benchmarks/peers/java

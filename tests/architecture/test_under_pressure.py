@@ -98,6 +98,7 @@ TOLERANCES: dict[str, Line] = {
         "unit/service/answers/test_reduced.py::test_reduced_answers_and_changes_are_parts_of_exact_ones",)),
     "false_positives": ("planner.approximate.filters:mark_filters", (
         "unit/planner/approximate/test_filters.py::test_changes_are_those_of_a_window_that_is_a_little_longer",
+        "integration/planner/test_filtered_queries.py::test_changes_in_many_steps_and_over_restarts_are_exact_but_for_false_positives",
         _FILTER)),
     "error": ("service.answers.reduced:ReducedAnswers", (
         "unit/service/answers/test_reduced.py::test_an_answer_whose_interval_is_too_wide_is_exact",)),

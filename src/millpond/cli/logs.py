@@ -12,11 +12,16 @@ import logging
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import islice
 
 from millpond.work import current_request
 
 #: What a line may be about: attributes of a record, in the order in which they are printed.
 FIELDS = ("request", "epoch", "stream", "query", "sink")
+
+
+#: The flags of every command that are about the log.
+_FLAGS = ("--log-level", "--log-format")
 
 
 def find_fields(record: logging.LogRecord) -> dict[str, object]:
@@ -78,6 +83,27 @@ class LogFormat(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+def move_log_flags(args: list[str]) -> list[str]:
+    """The arguments with `--log-level` and `--log-format` before the command, where they belong.
+
+    >>> move_log_flags(["serve", "--log-format", "json", "--port", "1", "--", "--log-level"])
+    ['--log-format', 'json', 'serve', '--port', '1', '--', '--log-level']
+    """
+    moved: list[str] = []
+    rest: list[str] = []
+    left = iter(args)
+    for arg in left:
+        if arg == "--":
+            rest += [arg, *left]
+        elif arg in _FLAGS:
+            moved += [arg, *islice(left, 1)]
+        elif arg.partition("=")[0] in _FLAGS:
+            moved.append(arg)
+        else:
+            rest.append(arg)
+    return [*moved, *rest]
 
 
 def start_log(level: LogLevel, form: LogFormat) -> None:

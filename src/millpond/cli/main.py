@@ -26,7 +26,7 @@ from millpond.cli.complaints import complain
 from millpond.cli.config import Config, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
 from millpond.cli.exported_spans import export_spans
-from millpond.cli.logs import LogFormat, LogLevel, start_log
+from millpond.cli.logs import LogFormat, LogLevel, move_log_flags, start_log
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.cli.spark_flags import with_spark_flags
 from millpond.errors import MillpondError
@@ -41,6 +41,9 @@ _DESCRIPTORS = 1 << 16
 
 class Commands(TyperGroup):
     """The commands; an error of a command is one text on stderr and exit status 1."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, move_log_flags(args))
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -197,7 +197,9 @@ def _follow(anti, base, upto, places, since, ends, at, until, held, out_place, o
         fresh = row >= base
         while i < len(places) and places[i] == row:
             start = max(since[i], at[row])
-            if start < ends[i] and start < until[row]:
+            # What was found before was judged then; a row may have expired since, and be kept.
+            is_known = row < base and since[i] == BEGINNING
+            if start < ends[i] and start < until[row] and not is_known:
                 if end == BEGINNING:
                     if not (anti and fresh and start == at[row]):
                         if anti and fresh:

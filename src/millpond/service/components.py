@@ -180,7 +180,7 @@ class Components:
         version = self.log.version
         log.info(
             "the store is open: %d streams, %d relations, %d queries",
-            len(version.streams),
+            sum(not stream.is_pseudo for stream in version.named_streams()),
             len(version.relations),
             len(version.queries),
             extra={"epoch": version.epoch},

@@ -346,6 +346,10 @@ def test_parameters(http):
     many = [{"cql": cql, "params": {"least": n, "not": "B6"}} for n in range(3)]
     assert len(http.post("/v1/queries", json=many).json()) == 3
     error_of(http.post("/v1/queries", json={"cql": cql}), 400, "CQL-102")
+    several = {"cql": cql, "params": {"least": [60], "not": "x"}}
+    assert (
+        "IN ($a, $b)" in error_of(http.post("/v1/queries", json=several), 422, "SERVE-703")["hint"]
+    )
     missing = {"cql": cql, "params": {"least": 60}}
     assert "$not" in error_of(http.post("/v1/queries", json=missing), 400, "CQL-102")["message"]
 

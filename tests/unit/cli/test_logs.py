@@ -8,8 +8,10 @@ import re
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from millpond.cli.logs import FIELDS, JsonLines, TextLines
+from millpond.cli.main import app
 from millpond.work import current_request
 
 
@@ -61,3 +63,15 @@ def test_the_request_is_known_from_the_context_and_a_stack_is_told() -> None:
         current_request.reset(token)
     assert line["request"] == "r1"
     assert "ValueError: why" in line["stack"]
+
+
+@pytest.mark.parametrize("flags", [["--log-format", "json"], ["--log-format=json"]], ids=" ".join)
+def test_the_flags_of_the_log_stand_before_the_command_or_behind_it(flags: list[str]) -> None:
+    forms = []
+    for args in ([*flags, "config"], ["config", *flags]):
+        ran = CliRunner().invoke(app, [*args, "--format", "json"])
+        assert ran.exit_code == 0, ran.output
+        forms.append(ran.output)
+    assert forms[0] == forms[1]
+    assert CliRunner().invoke(app, ["config", "--log-format"]).exit_code == 2
+    assert CliRunner().invoke(app, ["config", "--log-format", "odd"]).exit_code == 2

@@ -114,5 +114,7 @@ def write_constant(value: Any, name: str = "value") -> str:
         "CQL-103",
         f'the value of "${name}" is none that CQL has a constant for',
         detail=f"It is {value!r:.100} ({type(value).__name__}).",
-        hint="Texts, finite numbers, booleans, null, dates and times can be given.",
+        hint="A parameter is one value: for a list write IN ($a, $b)."
+        if isinstance(value, list | tuple | set)
+        else "Texts, finite numbers, booleans, null, dates and times can be given.",
     )

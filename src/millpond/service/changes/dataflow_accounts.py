@@ -205,7 +205,8 @@ def describe_releases(figures: Sequence[ReleaseFigures]) -> str:
     sides = {f.rule.side: (f.held, f.released) for f in figures}
     held = sum(h for h, _ in sides.values())
     without = held + sum(r for _, r in sides.values())
-    return f"released by {', '.join(names)}: {held:,} rows held, {without:,} without"
+    rows = "1 row" if held == 1 else f"{held:,} rows"
+    return f"released by {', '.join(names)}: {rows} held, {without:,} without"
 
 
 def describe_state(state: OperatorState) -> str:

@@ -61,7 +61,7 @@ def test_what_a_join_holds_is_shown_and_explained(pond: Pond) -> None:
     unique, clustered = shown(pond)["unique_id"], shown(pond)["c"]
     assert (unique["held"], unique["without"], unique["violations"]) == (0, 399, 0)
     assert (clustered["held"], clustered["without"], clustered["observed"]) == (1, 399, "0 ROWS")
-    assert "1 rows held, 798 without" in pond.explain("q", "rewritten")
+    assert "1 row held, 798 without" in pond.explain("q", "rewritten")
 
 
 def test_what_nobody_declared_is_observed_and_used_until_it_is_broken(tmp_path: Path) -> None:

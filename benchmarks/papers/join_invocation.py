@@ -5,7 +5,7 @@ attribute and inequality of another, and its answer grows with the windows. PSou
 (`materialize = 'eager'`), PSoup-P reads stored pairs and applies the windows (`lazy`), NoMat joins
 the windows' slices anew (`none`), "recomputed" is DuckDB over all kept elements in memory.
 
-    python benchmarks/join_invocation.py [--rows 100000] [--repeats 50]
+    python benchmarks/papers/join_invocation.py [--rows 100000] [--repeats 50]
 """
 
 from __future__ import annotations
