@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from typing import Any
 from millpond.api.client import RemotePond, connect
 from millpond.demo.travellers import Traveller
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory, write_owner_only
 
 #: The variable that names a server of S3's protocol, which is started with `-H host -p port`.
 OBJECT_STORE = "MILLPOND_OBJECT_STORE"
@@ -30,6 +32,15 @@ _CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "loopback",
     "AWS_REGION": "us-east-1",
 }
+
+
+#: The settings of every process of the cluster, which know each other by a secret.
+PRIVATE = """\
+spark.authenticate=true
+spark.authenticate.secret={}
+spark.network.crypto.enabled=true
+spark.io.encryption.enabled=true
+"""
 
 
 class Cluster:
@@ -52,6 +63,11 @@ class Cluster:
             "SPARK_LOCAL_IP": _HOST,
             "SPARK_WORKER_DIR": str(directory / "work"),
         }
+        conf = directory / "conf"
+        make_directory(conf)
+        secret = secrets.token_hex(16)
+        write_owner_only(conf / "spark-defaults.conf", PRIVATE.format(secret).encode())
+        self._environment["SPARK_CONF_DIR"] = str(conf)
         port = free_port()
         self.master = f"spark://{_HOST}:{port}"
         self._at_master = ("--host", _HOST, "--port", str(port))

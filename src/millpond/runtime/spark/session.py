@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import signal
@@ -20,10 +21,14 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import open_owner_only, write_owner_only
+from millpond.model.owner_only import make_directory, open_owner_only, write_owner_only
+from millpond.model.secret_options import find_literal_secret, name_of_secret
+from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 from millpond.state.disk_floor import DISK_FLOOR
+
+_logger = logging.getLogger("millpond.spark")
 
 #: The longest path of a directory, in bytes, so that a socket in it has a path Unix accepts; with a
 #: longer one Spark refuses every job.
@@ -56,6 +61,16 @@ FIXED = {
 }
 #: What a JVM says that ends before it has come up, and Java before that.
 _LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
+#: What keeps a cluster's traffic and spilled data from others, once its processes know each other:
+#: by a secret that YARN and Kubernetes make, and that a standalone cluster is given.
+_AUTHENTICATE, _SECRET = "spark.authenticate", "spark.authenticate.secret"
+_PRIVATE = {
+    _AUTHENTICATE: "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+#: Spark's file of settings in a folder of its configuration.
+_DEFAULTS = "spark-defaults.conf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
@@ -152,9 +167,12 @@ def start_session(
     given = dict(conf or {})
     if _JAVA_OPTIONS in given:
         given[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+    hidden = take_secrets(given)
+    if not local and (_SECRET in hidden or not str(master).startswith("spark://")):
+        settings |= _PRIVATE
     for key, value in (settings | given).items():
         builder = builder.config(key, value)
-    with _launching(log):
+    with _launching(log, write_defaults(directory / "conf", hidden) if hidden else None):
         begins = log.stat().st_size if log.exists() else 0
         try:
             session = builder.getOrCreate()
@@ -162,7 +180,58 @@ def start_session(
             why = find_launch_error(log, begins)
             raise (error if why is None else RuntimeError(why)) from None
     _quiet_accumulators(session)
+    if not local and session.sparkContext._jsc.sc().conf().get(_AUTHENTICATE, "") != "true":
+        _logger.warning(
+            "whoever reaches the executors or their network reads and changes what they work on: "
+            "%s is not set for %s",
+            _AUTHENTICATE,
+            master,
+        )
     return session
+
+
+def take_secrets(given: dict[str, str]) -> dict[str, str]:
+    """Take the settings that are secrets, or name one, out of those that are given.
+
+    Returns:
+        Them, with the secrets. The others go onto the JVM's command line, which everybody can read.
+
+    Raises:
+        MillpondError: CQL-214, a secret that is named is missing.
+    """
+    hidden = {
+        name: given.pop(name)
+        for name, value in list(given.items())
+        if name_of_secret(value) is not None or find_literal_secret({name: value}) is not None
+    }
+    return fill_in_secrets(hidden)
+
+
+def write_defaults(folder: Path, hidden: Mapping[str, str]) -> Path:
+    """Write settings into a folder of Spark's own configuration, which is its owner's alone.
+
+    What is in the folder that SPARK_CONF_DIR names stays in force.
+
+    Returns:
+        The folder.
+
+    Raises:
+        MillpondError: CQL-214, a value has more than one line.
+    """
+    make_directory(folder)
+    lines = []
+    before = os.environ.get("SPARK_CONF_DIR")
+    for file in Path(before).iterdir() if before else ():
+        if file.name == _DEFAULTS:
+            lines += file.read_text().splitlines()
+        else:
+            (folder / file.name).symlink_to(file.absolute())
+    for name, value in hidden.items():
+        if "\n" in value or "\r" in value:
+            raise MillpondError("CQL-214", f'the setting "{name}" of Spark has more than one line')
+        lines.append(f"{name}={value.replace(chr(92), chr(92) * 2)}")
+    write_owner_only(folder / _DEFAULTS, "\n".join([*lines, ""]).encode())
+    return folder
 
 
 def find_launch_error(log: Path, begins: int = 0) -> str | None:
@@ -290,8 +359,10 @@ def end_launched() -> None:
 
 
 @contextmanager
-def _launching(log: Path) -> Iterator[None]:
+def _launching(log: Path, configuration: Path | None) -> Iterator[None]:
     """Let PySpark start the JVM with a file as its standard error, and everything its owner's.
+
+    With a configuration the JVM reads its settings from that folder, too.
 
     What the JVM makes (checkpoints, scratch files, sockets) is for its owner only, by its umask.
     Its workers inherit both. This process keeps its own: others of its threads write and log.
@@ -306,6 +377,8 @@ def _launching(log: Path) -> Iterator[None]:
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
         options |= {"stderr": file, "umask": 0o077, "process_group": 0}
         options.pop("preexec_fn", None)
+        if configuration is not None:
+            options["env"] = {**options["env"], "SPARK_CONF_DIR": str(configuration)}
         process = subprocess.Popen(command, **options)
         _launched[:] = [process]
         return process

@@ -9,7 +9,14 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark.runtime import SparkRuntime
-from millpond.runtime.spark.session import FIXED, check_conf, find_launch_error, tell_given
+from millpond.runtime.spark.session import (
+    FIXED,
+    check_conf,
+    find_launch_error,
+    take_secrets,
+    tell_given,
+    write_defaults,
+)
 
 
 def test_settings_that_may_be_given() -> None:
@@ -59,3 +66,36 @@ def test_what_ended_a_jvm_that_did_not_come_up(tmp_path: Path) -> None:
     with log.open("a") as more:
         more.write(f'Exception in thread "main" {why}\n\tat org.apache.spark.util.MavenUtils$\n')
     assert find_launch_error(log, len(earlier)) == why
+
+
+def test_secrets_are_in_a_file_of_the_owners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not on the JVM's command line; what SPARK_CONF_DIR has stays in force."""
+    secrets = tmp_path / "secrets.json"
+    secrets.write_text('{"spark": "a\\\\b"}')
+    secrets.chmod(0o600)
+    monkeypatch.setenv("MILLPOND_SECRETS", str(secrets))
+    given = {
+        "spark.authenticate.secret": "secret('spark')",
+        "spark.hadoop.fs.s3a.secret.key": "hunter2",
+        "spark.driver.memory": "3g",
+    }
+    hidden = take_secrets(given)
+    assert given == {"spark.driver.memory": "3g"}
+    before = tmp_path / "before"
+    before.mkdir()
+    (before / "spark-defaults.conf").write_text("spark.eventLog.enabled true")
+    (before / "hive-site.xml").write_text("<x/>")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(before))
+    folder = write_defaults(tmp_path / "conf", hidden)
+    file = folder / "spark-defaults.conf"
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_text().splitlines() == [
+        "spark.eventLog.enabled true",
+        "spark.authenticate.secret=a\\\\b",
+        "spark.hadoop.fs.s3a.secret.key=hunter2",
+    ]
+    assert (folder / "hive-site.xml").read_text() == "<x/>"
+    with pytest.raises(MillpondError, match="CQL-214"):
+        write_defaults(tmp_path / "conf2", {"spark.x": "a\nspark.y=b"})
