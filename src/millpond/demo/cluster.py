@@ -50,11 +50,13 @@ class Cluster:
         master: The URL of Spark's master.
         place: Where the drivers' store is shared.
         is_object_store: Whether that is an object store; else it is a directory.
+        workers: The processes of Spark's workers.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
+        self.workers: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
@@ -110,7 +112,10 @@ class Cluster:
         worker = [*before, launcher, f"{_DEPLOY}.worker.Worker", "--host", _HOST]
         worker += ["--cores", "1", "--memory", "1g", *web, self.master]
         for number in range(1, workers + 1):
-            self._await_line(f"worker-{number}.log", worker, "Successfully registered with master")
+            log = f"worker-{number}.log"
+            self.workers.append(
+                self._await_line(log, worker, "Successfully registered with master")
+            )
 
     def start_second_driver(self, store: Path) -> str:
         """Start a driver that waits until nobody leads the store; return its URL.
@@ -142,10 +147,11 @@ class Cluster:
         self._processes.append(process)
         return process
 
-    def _await_line(self, log: str, command: list[str], text: str) -> None:
+    def _await_line(self, log: str, command: list[str], text: str) -> subprocess.Popen[bytes]:
         file = self._directory / log
         process = self._start(log, command)
         _await(process, lambda: text in file.read_text(errors="replace"), file)
+        return process
 
 
 @contextmanager
