@@ -258,8 +258,7 @@ def test_files_have_a_column_that_was_added_and_older_ones_null(open_store, tmp_
         write_numbers(folders[kind], "a", kind, 1, wide=False)
         more = f", {options}" if options else ""
         pond.execute(
-            f"CREATE STREAM {kind} (n BIGINT) USING {using}"
-            f" OPTIONS (path '{folders[kind]}'{more})"
+            f"CREATE STREAM {kind} (n BIGINT) USING {using} OPTIONS (path '{folders[kind]}'{more})"
         )
     pond.catch_up()
     for kind in WIDENED:
@@ -278,9 +277,8 @@ def test_files_have_a_column_that_was_added_and_older_ones_null(open_store, tmp_
     expected = [(n, 10 * n if n in wide else None) for n in range(1, 11)]
     found = {kind: sorted(rows(pond, f"SELECT * FROM {kind}")) for kind in WIDENED}
     assert found == dict.fromkeys(WIDENED, expected)
-    assert {kind: rows(pond, f"SELECT * FROM {kind}$rejects") for kind in WIDENED} == dict.fromkeys(
-        WIDENED, []
-    )
+    for kind in WIDENED:
+        assert rows(pond, f"SELECT * FROM {kind}$rejects") == []
 
 
 def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded, tmp_path):

@@ -6,9 +6,10 @@ come. Pushes are judged by the stream as it is, so the epoch is made while none 
 and what gives way when too much waits, is altered at once.
 
 A column is added by the definition alone. A batch of a source is read with the columns of its plan,
-so a source goes on where it is, and what is read next has the column. Segments of before stay as they are, and who opens one is
-given NULL for the columns that it lacks; merging writes them. A query reads the columns that there
-were when its text was given, so no answer changes (INV-COLUMNS-1).
+so a source goes on where it is, and what is read next has the column. Segments of before stay as
+they are, and who opens one is given NULL for the columns that it lacks; merging writes them. A
+query reads the columns that there were when its text was given, so no answer changes
+(INV-COLUMNS-1).
 """
 
 from __future__ import annotations
@@ -153,8 +154,8 @@ def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None
         raise statement.error(
             "CQL-301",
             f'adding a column to stream "{stream.name}" is not available, since it reads {why}',
-            detail="Streams get columns that are pushed to, or read files (csv, json, parquet, orc),"
-            " Delta tables, or JSON from Kafka.",
+            detail="Streams get columns that are pushed to, or read csv, json, parquet, orc files,"
+            " Delta tables or JSON from Kafka.",
             hint="Create a stream with the column over the source; queries can read both.",
         )
     if column.computed is not None:
