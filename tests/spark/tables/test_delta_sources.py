@@ -79,7 +79,7 @@ def test_a_column_is_added_before_or_after_the_table_has_it(open_store, tmp_path
     at = pa.array([datetime(2026, 3, 1, 10, 3)], pa.timestamp("us"))
     wide = pa.table({"at": at, "k": ["a"], "v": [3], "w": [30]})
     deltalake.write_deltalake(str(path), wide, mode="append", schema_mode="merge")
-    append(path, 4)
+    append(path, 4, schema_mode="merge")
     expected = [(1, None), (2, None), (3, 30), (4, None)]
     assert sorted(elements(pond, "v, w"), key=repr) == expected
     assert pond.status()["streams"][0]["rejected"] == 0
