@@ -220,6 +220,67 @@ def test_every_file_has_its_own_header(bounded, tmp_path):
     assert rejects(bounded) == []
 
 
+#: Sources that find a column in the files that have it, each with a directory of its own. Parquet
+#: files are read by the tasks, and with an option of Spark's reader by Spark.
+WIDENED = {
+    "headed": ("csv", "header 'true'"),
+    "plain": ("csv", ""),
+    "json": ("json", ""),
+    "direct": ("parquet", ""),
+    "by_spark": ("parquet", "pathGlobFilter '*', datetimeRebaseMode 'CORRECTED'"),
+    "orc": ("orc", ""),
+}
+
+
+def write_numbers(folder: Path, name: str, kind: str, first: int, *, wide: bool) -> None:
+    """Write two rows of `n`, and of `w` if the file is wide, as a file that comes at once."""
+    rows = [{"n": n, "w": 10 * n} if wide else {"n": n} for n in (first, first + 1)]
+    table, written = pa.Table.from_pylist(rows), folder / f".{name}"
+    using = WIDENED[kind][0]
+    if using == "parquet":
+        pq.write_table(table, written)
+    elif using == "orc":
+        orc.write_table(table, written)
+    elif using == "json":
+        written.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    else:
+        options = pa_csv.WriteOptions(include_header=kind == "headed")
+        pa_csv.write_csv(table, written, options)
+    os.replace(written, folder / name)
+
+
+def test_files_have_a_column_that_was_added_and_older_ones_null(open_store, tmp_path):
+    """Of every kind at once: before it, behind it in one batch with old files, and restarted."""
+    folders = {kind: tmp_path / kind for kind in WIDENED}
+    pond = open_store()
+    for kind, (using, options) in WIDENED.items():
+        folders[kind].mkdir()
+        write_numbers(folders[kind], "a", kind, 1, wide=False)
+        more = f", {options}" if options else ""
+        pond.execute(
+            f"CREATE STREAM {kind} (n BIGINT) USING {using} OPTIONS (path '{folders[kind]}'{more})"
+        )
+    pond.catch_up()
+    for kind in WIDENED:
+        pond.execute(f"ALTER STREAM {kind} ADD COLUMN w BIGINT")
+        # The older one comes first, and Spark looks into one to know what all have.
+        write_numbers(folders[kind], "b", kind, 3, wide=False)
+        write_numbers(folders[kind], "c", kind, 5, wide=True)
+    pond.catch_up()
+    pond.close()
+    pond = open_store()
+    for kind, folder in folders.items():
+        write_numbers(folder, "d", kind, 7, wide=False)
+        write_numbers(folder, "e", kind, 9, wide=True)
+    pond.catch_up()
+    wide = (5, 6, 9, 10)
+    expected = [(n, 10 * n if n in wide else None) for n in range(1, 11)]
+    found = {kind: sorted(rows(pond, f"SELECT * FROM {kind}")) for kind in WIDENED}
+    assert found == dict.fromkeys(WIDENED, expected)
+    for kind in WIDENED:
+        assert rows(pond, f"SELECT * FROM {kind}$rejects") == []
+
+
 def test_a_file_without_a_declared_column_stops_the_stream_and_is_named(bounded, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

@@ -18,6 +18,7 @@ import pyarrow as pa
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
+from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING
 from millpond.runtime.batch_tasks import BuiltSegment, build
 from millpond.runtime.chunks import Chunk
@@ -122,6 +123,8 @@ class LocalRuntime:
         rows, behind = left.slice(0, step), left.slice(step)
         waiting = Waiting(left.nbytes, behind.nbytes) if sheds else None
         plan = self._pipeline.plan(source, [stream.id], lambda: waiting)
+        if stream.id in plan.streams:
+            rows = _name_columns(stream, plan.streams[stream.id].schema, rows)
         share = -(-max(rows.num_rows, 1) // self._partitions)
         built: list[BuiltSegment] = []
         # Tasks may finish in any order; here the last runs first, so that tests cover that.
@@ -164,7 +167,8 @@ class LocalRuntime:
         tables = [relation.schema.to_arrow().empty_table()]
         for file in _files(relation):
             judge = Admission(relation.schema, None, BEGINNING, 0)
-            admitted = admit(_read(relation, file), judge)
+            rows = _name_columns(relation, relation.schema, _read(relation, file))
+            admitted = admit(rows, judge)
             if admitted.rejects.num_rows:
                 bad = admitted.rejects.to_pylist()[0]
                 raise MillpondError(
@@ -221,8 +225,14 @@ def _read(definition: StreamDef | RelationDef, path: Path) -> pa.Table:
     shown = str(path).replace("'", "''")
     sql = _READERS[source.format].format(path=shown, header=header)
     with duckdb.connect() as connection:
-        table = connection.sql(f"SELECT * FROM {sql}").to_arrow_table()
-    if source.format == "csv" and header != "true":
-        names = [f.name for f in definition.schema.given]
-        table = table.rename_columns(names[: table.num_columns])
-    return table
+        return connection.sql(f"SELECT * FROM {sql}").to_arrow_table()
+
+
+def _name_columns(definition: StreamDef | RelationDef, schema: Schema, rows: pa.Table) -> pa.Table:
+    """Name the columns of a file without a header by their places."""
+    source = definition.source
+    assert source is not None
+    if source.format != "csv" or source.options.get("header", "false") == "true":
+        return rows
+    names = [field.name for field in schema.given][: rows.num_columns]
+    return rows.rename_columns([*names, *rows.column_names[len(names) :]])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.service.definitions.change_fed_relations import PUSHED
+from millpond.service.definitions.declarations import SHEDDABLE, WIDENABLE
 from millpond.service.pond import Pond
-from millpond.testing.local_runtime import open_local
+from millpond.testing.local_runtime import LocalRuntime, open_local
 
 START = datetime(2026, 1, 1)
 #: `w` is also a column of the relation, so that the added one could be mistaken for it.
@@ -206,3 +210,80 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path, statement: str, code: s
         with pytest.raises(MillpondError) as raised:
             pond.execute(statement)
         assert raised.value.code == code
+
+
+# -- streams that read sources ---------------------------------------------------------------------
+
+#: What a stream reads that gets no column: `FILE` stands for a file with the columns `k` and `v`.
+HINDERED = {
+    "text": "CREATE STREAM x (value VARCHAR) USING text OPTIONS (path 'FILE')",
+    "rate": "CREATE STREAM x (k VARCHAR) USING rate",
+    "a Kafka topic of CSV": "CREATE STREAM x (k VARCHAR) USING kafka"
+    " OPTIONS (bootstrap 'h:9', topic 't', format 'csv')",
+    "a history": "CREATE STREAM x (ts TIMESTAMP, k VARCHAR) TIMESTAMP BY ts"
+    " USING csv OPTIONS (path 'FILE') THEN PUSH",
+    "changes": 'CREATE RELATION "x" (k VARCHAR PRIMARY KEY, v INTEGER)'
+    " USING csv OPTIONS (path 'FILE', op_column 'op')",
+}
+
+
+def write_file(folder: Path, name: str, using: str, lines: list[dict[str, Any]]) -> None:
+    """Write rows as a file of a source, with the columns that the first row has."""
+    file = folder / name
+    if using == "parquet":
+        pq.write_table(pa.Table.from_pylist(lines), file)
+        return
+    if using == "json":
+        texts = [json.dumps(line) for line in lines]
+    else:
+        header = [",".join(lines[0])] if using == "csv with header" else []
+        texts = [*header, *(",".join(map(str, line.values())) for line in lines)]
+    file.write_text("".join(f"{text}\n" for text in texts))
+
+
+@pytest.mark.parametrize("using", ["csv", "csv with header", "json", "parquet"])
+def test_files_that_come_after_it_have_the_column_and_each_row_counts_once(
+    tmp_path: Path, using: str
+) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    options = f"path '{folder}'" + (", header 'true'" if "header" in using else "")
+    write_file(folder, "a", using, [{"k": "a", "v": 1}, {"k": "b", "v": 2}])
+    with open_local(tmp_path / "store", batch_rows=1) as pond:
+        pond.execute(
+            f"CREATE STREAM s (k VARCHAR, v INTEGER) USING {using.split()[0]} OPTIONS ({options});"
+            "CREATE QUERY old AS SELECT * FROM s"
+        )
+        pond.execute("ALTER STREAM s ADD COLUMN w INTEGER; CREATE QUERY new AS SELECT * FROM s")
+        write_file(folder, "b", using, [{"k": "c", "v": 3, "w": 30}, {"k": "d", "v": 4, "w": 40}])
+        write_file(folder, "c", using, [{"k": "e", "v": 5}])  # as old as those of before
+        pond.catch_up()
+    with open_local(tmp_path / "store", batch_rows=1) as pond:
+        write_file(folder, "d", using, [{"k": "f", "v": 6, "w": 60}])
+        pond.catch_up()
+        w = [None, None, 30, 40, None, 60]
+        expected = [(k, v, w[v - 1]) for v, k in enumerate("abcdef", 1)]
+        assert sorted(pond.query("new").invoke().rows()) == expected
+        assert sorted(pond.query("old").invoke().rows()) == [row[:2] for row in expected]
+        assert pond.ask("SELECT * FROM s$rejects").rows() == []
+
+
+@pytest.mark.parametrize("what", list(HINDERED))
+def test_what_a_source_cannot_give_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(LocalRuntime, "check_source", lambda *_: None)
+    monkeypatch.setattr(LocalRuntime, "open_source", lambda *_: None)
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(HINDERED[what].replace("FILE", str(tmp_path / "file")))
+        name = '"x$changes"' if what == "changes" else "x"
+        with pytest.raises(MillpondError) as raised:
+            pond.execute(f"ALTER STREAM {name} ADD COLUMN w INTEGER")
+        assert raised.value.code == "CQL-301"
+        assert "over the source" in str(raised.value.hint)
+
+
+def test_every_format_that_is_known_either_gets_columns_or_is_tried_above() -> None:
+    tried = {text.partition("USING ")[2].split()[0] for text in HINDERED.values()}
+    assert tried >= SHEDDABLE - WIDENABLE - {PUSHED}
+    assert {"csv", "json", "parquet", "orc", "delta", "kafka"} == WIDENABLE

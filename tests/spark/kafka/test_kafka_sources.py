@@ -88,6 +88,23 @@ def test_records_become_elements_in_the_order_of_partition_and_offset(pond, topi
     assert pond.ask("SELECT count(*) FROM s").rows() == [(5,)]
 
 
+def test_records_have_a_column_that_was_added(open_store, topic):
+    topic.send({"n": 1}, {"n": 2, "w": 20})
+    pond = open_store()
+    pond.execute(f"CREATE STREAM s (n INTEGER) {topic.using()}")
+    pond.catch_up()
+    pond.execute("ALTER STREAM s ADD COLUMN w INTEGER")
+    topic.send({"n": 3, "w": 30}, {"n": 4})
+    pond.catch_up()
+    pond.close()
+    topic.send({"n": 5, "w": 50})
+    pond = open_store()
+    pond.catch_up()
+    expected = [(1, None), (2, None), (3, 30), (4, None), (5, 50)]
+    assert sorted(pond.ask("SELECT * FROM s").rows(), key=repr) == expected
+    assert rejects(pond) == []
+
+
 def test_what_a_record_has_beside_its_value(pond, topic):
     topic.send(
         {"v": 1}, partition=1, key="k\u00e9y", timestamp=1772359200123, headers=[("trace", b"7")]

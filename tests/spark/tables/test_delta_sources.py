@@ -65,6 +65,26 @@ def test_what_a_table_has_and_gets_comes_once_and_in_order(open_store, tmp_path,
     assert pond.status()["streams"][0]["rejected"] == 0
 
 
+def test_a_column_is_added_before_or_after_the_table_has_it(open_store, tmp_path):
+    path = tmp_path / "t"
+    append(path, 1)
+    pond = open_store()
+    create(pond, path)
+    assert elements(pond) == [1]
+    pond.execute("ALTER STREAM s ADD COLUMN w INTEGER")
+    append(path, 2)
+    assert sorted(elements(pond, "v, w")) == [(1, None), (2, None)]
+    pond.close()
+    pond = open_store()  # it opens a table without the column
+    at = pa.array([datetime(2026, 3, 1, 10, 3)], pa.timestamp("us"))
+    wide = pa.table({"at": at, "k": ["a"], "v": [3], "w": [30]})
+    deltalake.write_deltalake(str(path), wide, mode="append", schema_mode="merge")
+    append(path, 4, schema_mode="merge")
+    expected = [(1, None), (2, None), (3, 30), (4, None)]
+    assert sorted(elements(pond, "v, w"), key=repr) == expected
+    assert pond.status()["streams"][0]["rejected"] == 0
+
+
 @pytest.mark.parametrize(("start", "first"), [("latest", 3), ("1", 2)])
 def test_where_a_stream_begins(pond, tmp_path, start, first):
     path = tmp_path / "t"

@@ -50,7 +50,10 @@ def _read_files(stream: StreamDef) -> Callable[[DataFrame, BatchPlan, int], _Bui
 
     def read_and_build(frame: DataFrame, plan: BatchPlan, stream_id: int) -> _Built:
         paths = [row.path for row in frame.collect()]
-        rows = sources.files_frame(frame.sparkSession, stream, paths)
+        # The stream may have got a column since its source was opened.
+        plans = plan.streams
+        columns = plans[stream_id].schema if stream_id in plans else stream.schema
+        rows = sources.files_frame(frame.sparkSession, replace(stream, schema=columns), paths)
         return ([] if rows is None else build_frame(rows, plan, stream_id)), NO_PARTITIONS
 
     return read_and_build

@@ -70,7 +70,9 @@ def _log(stream: StreamDef) -> TableLog:
     options = delta_options(stream)
     check_ordinary(options.path, f'the source of "{stream.name}",')
     check_within(stream, [str(options.path), str(options.path / "_delta_log")])
-    return TableLog(options.path, stream.name, [field.name for field in stream.schema.given])
+    # Of a column that was added, older versions of the table may know nothing.
+    needed = [field.name for field in stream.schema.given if not field.added]
+    return TableLog(options.path, stream.name, needed)
 
 
 class AppendedToDelta(DataSource):

@@ -60,7 +60,7 @@ def columns_of(
     """Read a file's columns; a declared column gets its declared name, others get unused names.
 
     Raises:
-        MillpondError: DATA-502, the header cannot be read or lacks a declared column.
+        MillpondError: DATA-502, the header cannot be read or lacks a column the stream always had.
     """
     assert definition.source is not None
     first = _first_rows(spark, path, definition.source.options, 1)
@@ -72,6 +72,8 @@ def columns_of(
     found = {name.strip().lower(): i for i, name in reversed(list(enumerate(header)))}
     for field in definition.schema.given:
         place = found.get(field.name.lower())
+        if place is None and field.added:
+            continue
         if place is None:
             raise MillpondError(
                 "DATA-502",
@@ -88,6 +90,8 @@ def columns_by_place(
 ) -> tuple[str, ...]:
     """List the columns of a file without a header: the declared ones, then unused names.
 
+    A file whose rows end before the columns that were added is as old as that, and lacks them.
+
     Raises:
         MillpondError: DATA-502, the file cannot be read.
     """
@@ -96,8 +100,10 @@ def columns_by_place(
     if not rows:
         return ()
     _check_width(definition, path, max(map(len, rows)))
-    declared = [f.name for f in definition.schema.given]
-    return (*declared, *(f"_c{i}" for i in range(len(declared), max(map(len, rows)))))
+    width = max(map(len, rows))
+    given = definition.schema.given
+    declared = [f.name for place, f in enumerate(given) if not f.added or place < width]
+    return (*declared, *(f"_c{i}" for i in range(len(declared), width)))
 
 
 def _check_width(definition: StreamDef | RelationDef, path: str, columns: int) -> None:

@@ -203,7 +203,11 @@ def files_frame(
     if source.format not in _TEXT_FORMATS:
         reader = spark.read.format(source.format).options(**options)
         names = [literal_glob(path) for path in paths]
-        return _with_origin(reader.schema(_own_schema(reader.load(names), definition)).load(names))
+        own = _own_schema(reader.load(names), definition)
+        if {c.name.lower() for c in definition.schema.added} - {n.lower() for n in own.names}:
+            # Spark looks into one file, which may be older than the column.
+            own = _own_schema(reader.option("mergeSchema", "true").load(names), definition)
+        return _with_origin(reader.schema(own).load(names))
 
     def read(columns: Sequence[str], group: Sequence[str]) -> DataFrame:
         schema, given = _as_text(columns, options)
@@ -256,8 +260,9 @@ def _as_text(names: Sequence[str], given: dict[str, str]) -> tuple[StructType, d
 
 def _with_origin(frame: DataFrame, declared: Sequence[str] | None = None) -> DataFrame:
     columns = frame.columns if declared is None else [*declared, CORRUPT]
+    known, null = {name.lower() for name in frame.columns}, F.lit(None).cast("string")
     return frame.select(
-        *[F.col(quote(name)) for name in columns],
+        *[F.col(quote(c)) if c.lower() in known else null.alias(c) for c in columns],
         F.col("_metadata.file_path").alias(FILE),
         F.col("_metadata.file_block_start").alias(BLOCK),
         F.col("_metadata.file_size").alias(LENGTH),

@@ -5,9 +5,11 @@ computed as an earlier one, so the epoch that alters the stream also holds how f
 come. Pushes are judged by the stream as it is, so the epoch is made while none waits. What is kept,
 and what gives way when too much waits, is altered at once.
 
-A column is added by the definition alone. Segments of before stay as they are, and who opens one is
-given NULL for the columns that it lacks; merging writes them. A query reads the columns that there
-were when its text was given, so no answer changes (INV-COLUMNS-1).
+A column is added by the definition alone. A batch of a source is read with the columns of its plan,
+so a source goes on where it is, and what is read next has the column. Segments of before stay as
+they are, and who opens one is given NULL for the columns that it lacks; merging writes them. A
+query reads the columns that there were when its text was given, so no answer changes
+(INV-COLUMNS-1).
 """
 
 from __future__ import annotations
@@ -25,7 +27,13 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import END
 from millpond.service.changes.inner_streams import InnerStreams
-from millpond.service.definitions.declarations import SHEDDABLE, read_columns, unknown_waiting_error
+from millpond.service.definitions.change_fed_relations import changes_name
+from millpond.service.definitions.declarations import (
+    SHEDDABLE,
+    WIDENABLE,
+    read_columns,
+    unknown_waiting_error,
+)
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.sequencer import Sequencer, progress_of, source_key, with_progress
 from millpond.service.queries.options import check_altered_options
@@ -142,11 +150,12 @@ class StreamAlterations:
 def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None:
     if stream.schema.find(column.name) is not None:
         raise _taken_error(statement)
-    if stream.source_name is not None:
+    if why := _find_hindrance(stream):
         raise statement.error(
             "CQL-301",
-            f'adding a column to stream "{stream.name}" is not available, since it has a source',
-            detail="What its source has delivered already would not be read again.",
+            f'adding a column to stream "{stream.name}" is not available, since it reads {why}',
+            detail="Streams get columns that are pushed to, or read csv, json, parquet, orc files,"
+            " Delta tables or JSON from Kafka.",
             hint="Create a stream with the column over the source; queries can read both.",
         )
     if column.computed is not None:
@@ -162,6 +171,22 @@ def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None
             detail="The elements of before have NULL there.",
             hint="Leave out NOT NULL.",
         )
+
+
+def _find_hindrance(stream: StreamDef) -> str | None:
+    """What a stream reads that gives it no further column; None if it can get one."""
+    source = stream.source
+    if stream.history is not None:
+        return f"a history ({stream.source_name})"
+    if source is None:
+        return None
+    if stream.name.endswith(changes_name("")):
+        return "the changes of a relation"
+    if source.format not in WIDENABLE:
+        return f"a source of format {source.format}"
+    if source.format == "kafka" and source.options["format"].lower() != "json":
+        return f"{source.options['format']} from Kafka"
+    return None
 
 
 def _taken_error(statement: AddColumn) -> MillpondError:

@@ -48,6 +48,9 @@ HISTORY_FORMATS = ("parquet", "csv", "json", "orc", "text")
 FOLLOWING = ("kafka", PUSHED)
 #: Of which formats it is known how much waits, so that their streams may shed.
 SHEDDABLE = frozenset(("csv", "json", "parquet", "orc", "text", "delta", "kafka", PUSHED))
+#: Sources whose streams get further columns: what is read finds columns by their names, or has its
+#: places counted. Of Kafka's formats that is JSON.
+WIDENABLE = frozenset(("csv", "json", "parquet", "orc", "delta", "kafka"))
 #: Options of directories that are watched, which a history's is not.
 WATCHING = frozenset({"latestfirst", "maxfileage", "maxbytespertrigger", "cleansource"})
 
