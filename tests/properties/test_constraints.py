@@ -93,7 +93,7 @@ def check(pond: OraclePond, data: st.DataObject) -> None:
     kinds = data.draw(st.sets(st.sampled_from(KINDS), min_size=1))
     columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text or "BY s" in text else ("k",)
     own = constraints_of(kinds, k, data.draw(st.booleans()), columns)
-    if data.draw(st.booleans()):
+    if data.draw(st.booleans()):  # as they are where nobody declared them
         own = tuple(replace(constraint, observed=True) for constraint in own)
     known = GuessedStatistics()
     known.constraints = {"a": own, "b": own}
