@@ -46,7 +46,7 @@ from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.release_rules import ComparedKeys, find_compared, find_rules
+from millpond.operators.structures.release_rules import find_rules
 from millpond.operators.structures.releases import Releases
 
 #: How many rows one step may join.
@@ -138,12 +138,6 @@ class Join(Node):
 
     def _estimate_match(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
         return estimate_key_match(left, self.left_keys, right, self.right_keys)
-
-    def find_compared(self) -> ComparedKeys | None:
-        """Find which columns of two streams it compares; None if it cannot release rows."""
-        if self.nulls_match:
-            return None
-        return find_compared((self.left, self.right), (self.left_keys, self.right_keys))
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         if self.nulls_match:

@@ -157,12 +157,13 @@ def test_keys_of_two_columns_are_observed_where_a_join_compares_them(tmp_path: P
         assert (found["constraint"], found["violations"]) == ("UNIQUE (a, b)", 0)
         assert found["held"] < 64 < 900 < found["without"]
         count = len(changes(pond))
-        pond.ingest("parts", [{"ts": START + timedelta(seconds=2_600), "a": 7, "b": 1}])
+        late = START + timedelta(seconds=2_600)
+        pond.ingest("parts", [{"ts": late, "a": 7, "b": 1}])  # once more
         feed(2_701, 2_703)
-        assert len(changes(pond)) >= count + 1
-        shows = pond.execute("SHOW CONSTRAINTS")[0].table.to_pylist()
-        broken = {r["stream"]: r["violations"] for r in shows if r["constraint"] == "UNIQUE (a, b)"}
-        assert broken == {"orders": 0, "parts": 1}
+        feed(2_703, 2_900)
+        assert (7, 1) in changes(pond)[count:]
+        # The key was forgotten; that its row had to be read back says that it came twice.
+        assert shown(pond)["observed unique (a, b)"]["held"] > 190
 
 
 def test_what_breaks_them_is_answered(pond: Pond) -> None:

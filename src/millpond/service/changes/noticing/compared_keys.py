@@ -17,9 +17,11 @@ import pyarrow as pa
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.constraints import FOREIGN_KEY, UNIQUE, Constraint
+from millpond.operators.expire import Expire
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
 from millpond.operators.structures.observed_constraints import observe_key, observe_reference
+from millpond.operators.structures.release_rules import ComparedKeys, find_compared
 from millpond.service.answers.leaf_scan import Files
 from millpond.state.version import Version
 
@@ -61,7 +63,7 @@ class KeyObserver:
 
     def learn(self, nodes: Iterable[Node]) -> bool:
         """Learn what a plan's joins compare; return whether that is new."""
-        found = [c for n in nodes if isinstance(n, Join) and (c := n.find_compared()) is not None]
+        found = [c for n in nodes if isinstance(n, Join) and (c := _find_compared(n)) is not None]
         is_new = False
         with self._lock:
             for compared in found:
@@ -179,6 +181,23 @@ class KeyObserver:
             return pa.table({})
         whole = pa.concat_tables(reversed(tables), promote_options="default")
         return whole.sort_by("__ts")
+
+
+def _find_compared(join: Join) -> ComparedKeys | None:
+    """Find what a join compares, also where something below it would keep what it releases."""
+    if join.nulls_match:
+        return None
+    sides = _strip(join.left), _strip(join.right)
+    return find_compared(sides, (join.left_keys, join.right_keys))
+
+
+def _strip(node: Node) -> Node:
+    """Leave out the `Expire` below a join: another plan has it above."""
+    if isinstance(node, Expire):
+        return _strip(node.input)
+    if node.remembers or len(node.inputs) != 1:
+        return node
+    return node.over_inputs([_strip(node.inputs[0])])
 
 
 def _fold(constraint: Constraint) -> set[str]:
