@@ -18,7 +18,7 @@ from tests.tools.changes_play import BEFORE, plan_query
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, KINDS, ORDERED, UNIQUE, Constraint
 from millpond.operators import group_by
-from millpond.operators.structures import releases
+from millpond.operators.structures import observed_constraints, releases
 from millpond.planner.optimize.statistics import GuessedStatistics
 
 SECOND = 1_000_000
@@ -84,6 +84,26 @@ def constraints_of(kinds: set[str], k: int, is_time: bool, columns: tuple[str, .
     return tuple(made[kind] for kind in sorted(kinds))
 
 
+def observe(
+    histories: dict[str, pa.Table], columns: tuple[str, ...]
+) -> dict[str, tuple[Constraint, ...]]:
+    """What is observed of the first half of the histories; the other half may do otherwise."""
+    first = {name: some.slice(0, (some.num_rows + 1) // 2) for name, some in histories.items()}
+    found: dict[str, tuple[Constraint, ...]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_LEAST_ELEMENTS", "_LEAST_VALUES", "_PART"):
+            patch.setattr(observed_constraints, name, 1)
+        for name, run in first.items():
+            own = observed_constraints.observe_constraints(run)
+            key = observed_constraints.observe_key(run, columns) if len(columns) > 1 else None
+            references = (
+                observed_constraints.observe_reference(run, columns, first[other], columns, other)
+                for other in "ab"
+            )
+            found[name] = (*own, *(one for one in (key, *references) if one is not None))
+    return found
+
+
 def check(pond: OraclePond, data: st.DataObject) -> None:
     """Raise AssertionError if constraints change what a dataflow gives at any step."""
     ordered = data.draw(st.booleans())
@@ -93,10 +113,12 @@ def check(pond: OraclePond, data: st.DataObject) -> None:
     kinds = data.draw(st.sets(st.sampled_from(KINDS), min_size=1))
     columns = ("k", "s") if "x.s" in text else ("s",) if "a.s" in text or "BY s" in text else ("k",)
     own = constraints_of(kinds, k, data.draw(st.booleans()), columns)
-    if data.draw(st.booleans()):
+    if data.draw(st.booleans()):  # as they are where nobody declared them
         own = tuple(replace(constraint, observed=True) for constraint in own)
     known = GuessedStatistics()
     known.constraints = {"a": own, "b": own}
+    if data.draw(st.booleans()):
+        known.constraints = observe(histories, columns)
     lazy = data.draw(st.sampled_from((None, 0, SECOND * 3)))
     plan = plan_query(pond.world, text, lazy_expiration=lazy, known=known)
     free, bound = Dataflow(plan, since=BEFORE), Dataflow(plan, since=BEFORE)

@@ -270,7 +270,8 @@ class _References:
         referring, partners = sides[self._side], sides[1 - self._side]
         self._known.grow(keys)
         last, last_at, first, first_at = self._known.arrays.values()
-        came, place = np.unique(partners.numbers, return_index=True)
+        arrived, place = np.unique(partners.numbers, return_index=True)
+        came = arrived
         waited = first[came] >= 0
         if waited.any():
             came, place = came[waited], place[waited]
@@ -283,7 +284,7 @@ class _References:
             self.observed = max(self.observed or 0, int(k.max()))
             last[came] = first[came] = -1
         self._count = partners.before + len(partners.numbers)
-        alone = ~(partners.held.holds(referring.numbers) | np.isin(referring.numbers, came))
+        alone = ~(partners.held.holds(referring.numbers) | np.isin(referring.numbers, arrived))
         numbers, at = referring.numbers[alone], referring.at[alone]
         last[numbers], last_at[numbers] = self._count, at
         numbers, place = np.unique(numbers, return_index=True)

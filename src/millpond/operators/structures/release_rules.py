@@ -15,6 +15,7 @@ side's stream gives a rule for the rows of a side:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -36,6 +37,39 @@ def find_source(node: Node) -> Node | None:
     return node if node.feed[0] == "stream" else None
 
 
+@dataclass(frozen=True)
+class ComparedKeys:
+    """What a join compares of two streams.
+
+    Attributes:
+        streams: The streams of its left and right sides.
+        names: For each side, the folded names of the streams' columns, in one order; None for what
+            is not a column.
+    """
+
+    streams: tuple[str, str]
+    names: tuple[tuple[str | None, ...], tuple[str | None, ...]]
+
+
+def find_compared(
+    sides: tuple[Node, Node], keys: tuple[Sequence[int], Sequence[int]]
+) -> ComparedKeys | None:
+    """Find what a join of two sides compares; None if it cannot release rows.
+
+    Args:
+        sides: The nodes of its left and right inputs.
+        keys: For each side, the places of the columns that must be equal, in one order.
+    """
+    left, right = (find_source(side) for side in sides)
+    if not keys[0] or left is None or right is None or not left.feed or not right.feed:
+        return None
+    types = [[s.schema.field(p).type for p in k] for s, k in zip(sides, keys, strict=True)]
+    if not all(is_hashable(a) and is_hashable(b) for a, b in zip(*types, strict=True)):
+        return None
+    names = [tuple(trace_to_source(s, p) for p in k) for s, k in zip(sides, keys, strict=True)]
+    return ComparedKeys((left.feed[1], right.feed[1]), (names[0], names[1]))
+
+
 def find_rules(
     sides: tuple[Node, Node], keys: tuple[Sequence[int], Sequence[int]], constraints: Constraints
 ) -> tuple[ReleaseRule, ...]:
@@ -46,14 +80,10 @@ def find_rules(
         keys: For each side, the places of the columns that must be equal, in one order.
         constraints: The constraints of streams.
     """
-    sources = [find_source(side) for side in sides]
-    if not constraints or not keys[0] or None in sources:
+    if not constraints or (found_keys := find_compared(sides, keys)) is None:
         return ()
+    streams, names = found_keys.streams, found_keys.names
     types = [[s.schema.field(p).type for p in k] for s, k in zip(sides, keys, strict=True)]
-    if not all(is_hashable(a) and is_hashable(b) for a, b in zip(*types, strict=True)):
-        return ()
-    streams = [source.feed[1] for source in sources if source is not None and source.feed]
-    names = [[trace_to_source(s, p) for p in k] for s, k in zip(sides, keys, strict=True)]
     known = [constraints.get(stream, ()) for stream in streams]
     found: list[ReleaseRule] = []
     for side in (0, 1):

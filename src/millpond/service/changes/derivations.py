@@ -320,7 +320,7 @@ class Derivations:
         chosen = self._find_choices(version) if choices is None else choices
         owner = owner or ("" if query is None else str(query.id))
 
-        def by(strategy: str) -> Plan:
+        def plan_once(strategy: str) -> Plan:
             return plan_changes(
                 bound,
                 self._registrar.names,
@@ -332,6 +332,11 @@ class Derivations:
                 choices=chosen,
                 owner=owner,
             )
+
+        def by(strategy: str) -> Plan:
+            plan = plan_once(strategy)
+            # What its joins compare is looked at now, and another plan may release rows by it.
+            return plan_once(strategy) if self._statistics.learn(plan.nodes()) else plan
 
         try:
             return by(settings.strategy)

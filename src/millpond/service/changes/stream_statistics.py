@@ -19,10 +19,12 @@ from millpond.catalog.objects import StreamDef
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
 from millpond.model.constraints import Constraint
+from millpond.operators.protocol.node import Node
 from millpond.operators.structures.observed_constraints import observe_constraints
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
+from millpond.service.changes.noticing.compared_keys import KeyObserver
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import SegmentRef, Version
 
@@ -61,7 +63,12 @@ class StreamObserver:
     def __init__(self, files: Files) -> None:
         self._files = files
         self._summaries: dict[int, _StreamSummary] = {}
+        self._keys = KeyObserver(files)
         self._lock = threading.Lock()
+
+    def learn(self, nodes: Iterable[Node]) -> bool:
+        """Learn what a plan's joins compare; return whether that is new."""
+        return self._keys.learn(nodes)
 
     def of(self, version: Version, bound: BoundQuery, running: Set[str]) -> ObservedStatistics:
         """The statistics of the streams a query reads.
@@ -91,6 +98,11 @@ class StreamObserver:
 
         Besides those that are declared, these are the observed ones of other columns or kinds.
         """
+        keys = self._list_own(version, stream)
+        return (*keys, *self._keys.list_references(version, stream, self._list_own))
+
+    def _list_own(self, version: Version, stream: StreamDef) -> tuple[Constraint, ...]:
+        """The constraints of a stream, but for observed foreign keys."""
         known = self._summaries.get(stream.id)
         least = _LEAST if known is None else _GROWN * known.sample.total
         if version.clock(stream.id).next_seq >= least:  # a stream that has grown since
@@ -100,7 +112,8 @@ class StreamObserver:
         others = [
             c for c in observed if (c.kind, tuple(n.lower() for n in c.columns)) not in declared
         ]
-        return (*stream.constraints, *others)
+        found = (*stream.constraints, *others)
+        return (*found, *self._keys.list_keys(version, stream, found))
 
     def measure(
         self,

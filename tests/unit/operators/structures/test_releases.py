@@ -263,3 +263,13 @@ def test_a_partner_that_was_released_counts_as_come(pond) -> None:  # type: igno
     one.advance(161)
     # The orders are looked through more often than the parts, among which the strangers stay.
     assert one.figures()["u"].held == len(strangers)
+
+
+def test_a_reference_whose_partner_comes_at_its_instant_waits_for_nothing(pond) -> None:  # type: ignore[no-untyped-def]
+    """Beside one that another row waited for; that the partner comes again breaks UNIQUE alone."""
+    parts = [(5, 1), (6, 2)]
+    orders = [(6, 1), (6, 2), *((7 + i, 100 + i) for i in range(20)), (40, 2)]
+    known = Constraint("known", FOREIGN_KEY, ("id",), "o", rows=10)
+    _, bound = play(pond, JOIN, parts, orders, {"o": [U], "f": [known]}, upto=50)
+    figures = bound.figures()
+    assert (figures["known"].violations, figures["u"].violations) == (0, 1)

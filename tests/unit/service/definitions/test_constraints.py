@@ -79,7 +79,12 @@ def test_what_nobody_declared_is_observed_and_used_until_it_is_broken(tmp_path: 
         assert "released by observed unique (id) of parts" in pond.explain("q", "rewritten")
         ingest(pond, 1_500, 2_500)
         found = pond.execute("SHOW CONSTRAINTS")[0].table.to_pylist()
-        assert {row["name"] for row in found} == {"observed unique (id)", "observed ordered (id)"}
+        assert {row["name"] for row in found} == {
+            "observed unique (id)",
+            "observed ordered (id)",
+            "observed foreign key (id) references orders",
+            "observed foreign key (id) references parts",
+        }
         assert all(row["held"] < 10 < row["without"] for row in found), found
         late = START + timedelta(seconds=9_000)
         pond.ingest("parts", [{"ts": late, "id": 7, "item": -7}, {"ts": late, "id": 8, "item": -8}])
@@ -90,6 +95,75 @@ def test_what_nobody_declared_is_observed_and_used_until_it_is_broken(tmp_path: 
             row["violations"] for row in pond.execute("SHOW CONSTRAINTS")[0].table.to_pylist()
         }
         assert broken == {0, 2}
+
+
+def test_observed_references_release_what_a_selection_left_alone(tmp_path: Path) -> None:
+    """Every part refers to an order that came: most of the orders are not selected."""
+    with open_local(tmp_path / "store") as pond:
+        for name in ("orders", "parts"):
+            pond.execute(
+                f"CREATE STREAM {name} (ts TIMESTAMP, id BIGINT, amount INTEGER, item INTEGER)"
+                " TIMESTAMP BY ts"
+            )
+        before = "SELECT item, count(*) AS n FROM parts GROUP BY item"
+        pond.register(before, "before", follow=True)
+        ingest(pond, 0, 1_500)
+        pond.register(f"{SHIPPED} AND o.amount % 100 = 7", "q")
+        pond.query("q").fetch()
+        name = "observed foreign key (id) references orders"
+        assert f"{name} of parts" in pond.explain("q", "rewritten")
+        ingest(pond, 1_500, 2_500)
+        found = shown(pond)[name]
+        assert found["constraint"] == "FOREIGN KEY (id) REFERENCES orders WITHIN 0 ROWS"
+        assert found["held"] < 64 < 2_000 < found["without"]
+        assert found["violations"] == 0
+        held = len(changes(pond))
+        # An order comes long after its part, though every other one came in time.
+        late, later = (START + timedelta(seconds=s) for s in (9_000, 9_050))
+        pond.ingest("parts", [{"ts": late, "id": 100_007, "item": -7}])
+        ingest(pond, 9_001, 9_040)
+        pond.ingest("orders", [{"ts": later, "id": 100_007, "amount": 100_007}])
+        ingest(pond, 9_101, 9_200)
+        assert (-7, 100_007) in changes(pond)
+        assert len(changes(pond)) == held + 3  # of 9,007, 9,107 and this one
+        assert shown(pond)[name]["violations"] == 1
+        ingest(pond, 9_201, 9_500)
+        assert shown(pond)[name]["held"] > 290  # it is used no more
+
+
+def test_keys_of_two_columns_are_observed_where_a_join_compares_them(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store") as pond:
+        for name in ("orders", "parts"):
+            pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, a INT, b INT) TIMESTAMP BY ts")
+        pond.register("SELECT b FROM parts", "before", follow=True)
+
+        def feed(first: int, last: int) -> None:
+            at = [START + timedelta(seconds=i) for i in range(first, last)]
+            rows = [
+                {"ts": t, "a": i * 7 % 50, "b": i // 50}
+                for i, t in zip(range(first, last), at, strict=True)
+            ]
+            pond.ingest("orders", rows)
+            pond.ingest("parts", rows)
+            pond.catch_up()
+
+        feed(0, 1_500)
+        join = "orders [RANGE 1 DAY] o, parts [RANGE 1 DAY] p WHERE o.a = p.a AND o.b = p.b"
+        pond.register(f"SELECT p.a, p.b FROM {join}", "q")
+        pond.query("q").fetch()
+        assert "released by" in pond.explain("q", "rewritten")
+        feed(1_500, 2_500)
+        found = shown(pond)["observed unique (a, b)"]
+        assert (found["constraint"], found["violations"]) == ("UNIQUE (a, b)", 0)
+        assert found["held"] < 64 < 900 < found["without"]
+        count = len(changes(pond))
+        late = START + timedelta(seconds=2_600)
+        pond.ingest("parts", [{"ts": late, "a": 7, "b": 1}])  # once more
+        feed(2_701, 2_703)
+        feed(2_703, 2_900)
+        assert (7, 1) in changes(pond)[count:]
+        # The key was forgotten; that its row had to be read back says that it came twice.
+        assert shown(pond)["observed unique (a, b)"]["held"] > 190
 
 
 def test_what_breaks_them_is_answered(pond: Pond) -> None:
