@@ -9,6 +9,7 @@ import logging
 import signal
 import sys
 import types
+from contextlib import nullcontext
 
 import pytest
 from typer.testing import CliRunner
@@ -252,15 +253,19 @@ def test_demo(monkeypatch):
     calls = []
     demo = types.ModuleType("millpond.demo.run_demo")
     demo.run_demo = lambda serve, port, scale: calls.append((serve, port, scale))
-    demo.on_spark = lambda conf, through_kafka: (conf, through_kafka)
+    demo.on_spark = lambda conf, through_kafka, cluster: (conf, through_kafka, cluster)
+    monkeypatch.setattr("millpond.demo.cluster.start_cluster", lambda: nullcontext("cluster"))
     monkeypatch.setitem(sys.modules, "millpond.demo.run_demo", demo)
     assert millpond("demo", "--serve", "--port", "7000").exit_code == 0
     assert millpond("demo", "--jars", "a.jar").exit_code == 0
     assert millpond("demo", "--kafka").exit_code == 0
-    alone, on_jars, with_kafka = calls
-    assert alone == (True, 7000, (None, False))
-    assert on_jars == (False, 6455, ({"spark.jars": "a.jar"}, False))
-    assert with_kafka == (False, 6455, (None, True))
+    assert millpond("demo", "--cluster").exit_code == 0
+    assert millpond("demo", "--cluster", "--serve").exit_code == 2
+    alone, on_jars, with_kafka, on_cluster = calls
+    assert on_cluster == (False, 6455, (None, False, "cluster"))
+    assert alone == (True, 7000, (None, False, None))
+    assert on_jars == (False, 6455, ({"spark.jars": "a.jar"}, False, None))
+    assert with_kafka == (False, 6455, (None, True, None))
 
 
 def test_bench(tmp_path, monkeypatch):

@@ -134,7 +134,7 @@ def test_calls_that_read_are_made_again_and_no_others(name, monkeypatch):
 
 def test_where_the_server_is_comes_from_the_environment(monkeypatch):
     def opened(url: str | None = None, token: str | None = None) -> tuple[str, str | None]:
-        with open_client(httpx.Client, url, token, None) as http:
+        with open_client(httpx.Client, url, token, None)[0] as http:
             return str(http.base_url).rstrip("/"), http.headers.get("authorization")
 
     monkeypatch.delenv("MILLPOND_URL", raising=False)

@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 class AsyncConnection:
     """Takes the steps of calls in an event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL] = ()) -> None:
         self.http, self._urls = http, urls
 
     async def run(self, steps: Steps[_T]) -> _T:
@@ -78,7 +78,7 @@ class AsyncConnection:
 class _AsyncLineReader:
     """Takes steps one by one; holds the answer that is read line by line."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL] = ()) -> None:
         self._http, self._urls = http, urls
         self._response: httpx.Response | None = None
         self._lines: AsyncIterator[str] | None = None
@@ -178,7 +178,7 @@ def _connection_of(held: Any) -> AsyncConnection:
 class AsyncRemotePond:
     """The pond's surface over HTTP, for asyncio; of one event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[httpx.URL] = ()) -> None:
         self._connection = AsyncConnection(http, urls)
 
     async def __aenter__(self) -> AsyncRemotePond:

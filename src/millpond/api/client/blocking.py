@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 class Connection:
     """Takes the steps of calls, and has the thread wait; safe to use from several threads."""
 
-    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL] = ()) -> None:
         self.http, self._urls = http, urls
 
     def run(self, steps: Steps[_T]) -> _T:
@@ -78,7 +78,7 @@ class Connection:
 class _LineReader:
     """Takes steps one by one; holds the answer that is read line by line."""
 
-    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL] = ()) -> None:
         self._http, self._urls = http, urls
         self._response: httpx.Response | None = None
         self._lines: Iterator[str] = iter(())
@@ -175,7 +175,7 @@ def _connection_of(held: Any) -> Connection:
 class RemotePond:
     """The pond's surface over HTTP; safe to use from several threads."""
 
-    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL]) -> None:
+    def __init__(self, http: httpx.Client, urls: Sequence[httpx.URL] = ()) -> None:
         self._connection = Connection(http, urls)
 
     def __enter__(self) -> RemotePond:
