@@ -177,8 +177,8 @@ def parse_tolerance(text: str) -> Tolerance:
 def parse_reduction(text: str) -> Reduction:
     """Read the text of a reduction.
 
-    >>> parse_reduction("window 10 MINUTES, sample 100 % / 5 %")
-    Reduction(window=600000000, sample=5.0, samples=(100.0, 5.0))
+    >>> parse_reduction("window 10 MINUTES, sample 100 % / 5 %").samples
+    (100.0, 5.0)
     """
     several = _SAMPLES.search(text)
     if several is None:

@@ -228,6 +228,6 @@ def predict_bits(share: float, slices: int) -> float:
     """How many bits a key is expected to take in each slice that it is in.
 
     >>> round(predict_bits(0.01, 101))
-    35
+    34
     """
     return math.ceil(-math.log2(share / slices / 40)) / math.log(2) * 1.25

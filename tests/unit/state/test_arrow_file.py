@@ -49,11 +49,12 @@ def test_an_empty_table_keeps_its_schema(tmp_path):
     assert (table.num_rows, table.schema) == (0, TABLE.schema)
 
 
-def test_an_open_table_is_found_again_and_holds_no_descriptor(tmp_path):
+def test_an_open_table_is_found_again_and_holds_no_descriptor(tmp_path, eventually):
     meta = write_arrow(tmp_path / "a.arrow", TABLE)
     descriptors = len(os.listdir("/proc/self/fd"))
     table = open_arrow(meta.path, meta.checksum)
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    # Threads that earlier tests left may have files open for a moment.
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= descriptors)
     assert open_arrow(str(meta.path), meta.checksum) is table
     assert open_arrow(meta.path) is table
 
