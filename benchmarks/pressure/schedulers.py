@@ -153,6 +153,8 @@ def main() -> None:
         flow.schedule(Scheduling(memory=options.memory))
         flow.advance(GivenInputs({"s": feed}), last)  # also compiles what is compiled
         slices, seconds = flow.queues.slices, time.process_time() - begun
+        if not slices:
+            parser.error("so few elements are taken whole: ask for more, or for less --memory")
         for policy in NAMES:
             clock = BurstClock()
             arrivals = make_arrivals(slices, seconds)

@@ -197,6 +197,8 @@ STATEMENTS: dict[str, str] = {
         "unit/service/definitions/test_constraints.py::test_altered_constraints_hold_at_once_and_stay",
     "ALTER STREAM f DROP CONSTRAINT c4":
         "unit/service/definitions/test_constraints.py::test_altered_constraints_hold_at_once_and_stay",
+    "ALTER SYSTEM SET (freshness = '2 seconds')":
+        "unit/service/ingest/test_pressure.py::test_work_gives_way_when_the_oldest_push_waits_for_long",
     "SHOW CONSTRAINTS":
         "unit/service/definitions/test_constraints.py::test_what_a_join_holds_is_shown_and_explained",
     "ALTER SYSTEM SET (memory = '2 GB', queue_memory = '256 MB', scheduler = 'chain', latency = '2 seconds')":

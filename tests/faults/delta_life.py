@@ -1,13 +1,26 @@
-"""A pond with a sink to a Delta table, fed until its end: `STORE TABLE ROWS`."""
+"""Who appends to a Delta table, in a process of its own.
+
+`STORE TABLE ROWS`: a pond with a sink to the table, fed until its end. `TABLE`: a sender alone that
+delivers without end. It prints the number of each delivery that is in the table, and what it says
+when it may not go on.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
+
+from millpond.catalog.sink_def import SinkDef, SinkPosition
 from millpond.errors import MillpondError
+from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.pond import Pond
+from millpond.service.results import Changes
+from millpond.service.sinks.delta import DeltaSender
+from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -37,6 +50,35 @@ def live(pond: Pond, path: str, rows: int) -> None:
         time.sleep(0.01)
 
 
+def sender_of(path: str, done: int = 0) -> DeltaSender:
+    """A sender of the sink, whose store knows of so many deliveries."""
+    options = {"path": path}
+    position = SinkPosition(f"c{done}", done, done)
+    return DeltaSender(SinkDef(7, "s", "delta", options, position=position), options)
+
+
+def delivery(number: int) -> Delivery:
+    """A delivery of one change, whose value is its number."""
+    rows = pa.table({"cursor": [number], "timestamp": [number], "change": ["+"], "v": [number]})
+    page = Changes(rows, "q", f"r.{number}", number, number)
+    event = FeedEvent("change", f"c{number}", "q", 1, changes=page)
+    return Delivery(f"3f2a9c.7.{number}", "s", f"c{number}", [event], [])
+
+
+def send(path: str) -> None:
+    """Deliver until another sender has taken the table over."""
+    sender = sender_of(path)
+    try:
+        for number in itertools.count(1):
+            sender.send(delivery(number))
+            print(number, flush=True)
+    except DeliveryError as error:
+        print(error.is_final, error, flush=True)
+
+
 if __name__ == "__main__":
-    with open_local(Path(sys.argv[1]), clock=ManualClock(NOW)) as opened:
-        live(opened, sys.argv[2], int(sys.argv[3]))
+    if len(sys.argv) == 2:
+        send(sys.argv[1])
+    else:
+        with open_local(Path(sys.argv[1]), clock=ManualClock(NOW)) as opened:
+            live(opened, sys.argv[2], int(sys.argv[3]))

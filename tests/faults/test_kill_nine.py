@@ -14,34 +14,24 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.faults.local_server import command_of_server
+from tests.tools.followed_life import (
+    FOLLOWED,
+    FOLLOWERS,
+    PATIENCE,
+    Client,
+    Follower,
+    check,
+    check_followers,
+)
 from tests.waiting import wait_until
 
-from millpond.api.client import connect
-from millpond.errors import MillpondError
-from millpond.service.results import Change
-
-#: What the followers follow: a stream, one derived from a derived one, and a window that forgets.
-FOLLOWED = """
-CREATE QUERY every AS SELECT id FROM s;
-CREATE STREAM thirds AS SELECT id FROM s WHERE id % 3 = 0;
-CREATE QUERY few AS ISTREAM(SELECT id FROM thirds [RANGE 10 SECONDS]);
-CREATE QUERY recent AS SELECT id FROM s [RANGE 1 SECOND];
-"""
-
-FOLLOWERS = ("every", "few", "recent")
-
-#: How long a server may take that says what it does: Spark has started in minutes on machines that
-#: did much else, and the server itself gives up earlier (`runtime/spark/machine.py`).
-PATIENCE = 900
 KILLS = int(os.environ.get("MILLPOND_KILLS", "30"))
-ROWS = 5
 
 
 def free_port() -> int:
@@ -179,89 +169,6 @@ def descendants(pid: int) -> list[int]:
     return sorted(found)
 
 
-class Client(threading.Thread):
-    """Pushes and registers until told to stop; repeats what was not acknowledged."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(daemon=True)
-        self.url, self.pushed, self.registered = url, 0, 0
-        self.stopping = threading.Event()
-        self.trouble: str | None = None
-
-    def run(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=30) as http:
-            while not self.stopping.is_set():
-                try:
-                    self.push(http)
-                    if self.pushed % 3 == 0:
-                        self.register(http)
-                except httpx.HTTPError:
-                    self.stopping.wait(0.05)  # the server is down: the same again, soon
-                except AssertionError as error:
-                    self.trouble = str(error)
-                    return
-
-    def get_further(self, pushes: int) -> None:
-        """Wait until so many more pushes are acknowledged."""
-        goal = self.pushed + pushes
-        wait_until(
-            lambda: self.pushed >= goal or self.trouble is not None, PATIENCE, "no push went on"
-        )
-
-    def push(self, http: httpx.Client) -> None:
-        number = self.pushed
-        body = "\n".join(f'{{"id": {number * ROWS + i}}}' for i in range(ROWS))
-        headers = {"Idempotency-Key": f"push-{number}", "Content-Type": "application/x-ndjson"}
-        answer = http.post("/v1/streams/s/tuples", content=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["accepted"] == ROWS, answer.text
-        self.pushed += 1
-
-    def register(self, http: httpx.Client) -> None:
-        name, text = query(self.registered)
-        answer = http.post("/v1/queries", json={"name": name, "cql": text})
-        taken = answer.status_code in (400, 409) and "CQL-208" in answer.text
-        # Taken: the registration before the kill was durable, only its answer was lost.
-        assert answer.status_code == 201 or taken, answer.text
-        self.registered += 1
-
-
-class Follower(threading.Thread):
-    """Follows a query over every life of the server, and writes down what it is told."""
-
-    def __init__(self, url: str, name: str) -> None:
-        super().__init__(daemon=True)
-        self.url, self.name = url, name
-        self.told: list[Change] = []
-        self.connections = 0
-        self.trouble: Exception | None = None
-
-    def run(self) -> None:
-        while self.trouble is None:
-            after = self.told[-1].cursor if self.told else None
-            try:
-                with connect(self.url) as remote:
-                    self.connections += 1
-                    for change in remote.query(self.name).subscribe(after, patience=0):
-                        self.told.append(change)
-            except MillpondError as error:
-                if error.code not in ("SERVE-705", "POND-410"):
-                    self.trouble = error
-                time.sleep(0.1)
-            except Exception as error:
-                self.trouble = error
-
-
-def query(number: int) -> tuple[str, str]:
-    text = f"SELECT count(*) AS n, sum(id) AS total FROM s WHERE id % 7 = {number % 7}"
-    return f"w{number}", f"{text} AND id >= {number}"
-
-
-def expected(number: int, ids: range) -> list[int | None]:
-    mine = [i for i in ids if i % 7 == number % 7 and i >= number]
-    return [len(mine), sum(mine) if mine else None]
-
-
 def survive(
     tmp_path: Path,
     on_spark: bool,
@@ -309,8 +216,8 @@ def survive(
         client.stopping.set()
         client.join(60)
         assert client.trouble is None, client.trouble
-        check(server, client)
-        check_followers(server, client, followers)
+        check(server.url, client)
+        check_followers(server.url, client, followers)
         assert server.left_running() == []
         # A server that is killed early has not started Spark yet.
         ended = len([victim for victim in order if victim != "worker"])
@@ -320,53 +227,6 @@ def survive(
         raise
     finally:
         server.stop()
-
-
-def check(server: Server, client: Client) -> None:
-    ids = range(client.pushed * ROWS)
-    with httpx.Client(base_url=server.url, timeout=60) as http:
-
-        def ask(text: str) -> list[list[int]]:
-            answer = http.post("/v1/statements", json={"text": text})
-            assert answer.status_code == 200, answer.text
-            rows: list[list[int]] = answer.json()["results"][0]["rows"]
-            return rows
-
-        everything = "SELECT count(*), count(DISTINCT id), min(id), max(id) FROM s"
-        whole = [[len(ids), len(ids), 0, len(ids) - 1]]
-        wait_until(lambda: ask(everything) == whole, PATIENCE, f"{ask(everything)} is not {whole}")
-        names = [row[0] for row in ask("SHOW QUERIES") if row[0] not in FOLLOWERS]
-        assert sorted(names) == sorted(query(n)[0] for n in range(client.registered))
-        for number in range(client.registered):
-            result = http.get(f"/v1/queries/{query(number)[0]}/result").json()
-            assert result["rows"] == [expected(number, ids)], (number, result)
-    assert client.pushed > 0
-    assert client.registered > 0
-
-
-def check_followers(server: Server, client: Client, followers: list[Follower]) -> None:
-    """Each was told every change once and in order, whatever was killed under it."""
-    with connect(server.url) as remote:
-        for follower in followers:
-            handle = remote.query(follower.name)
-            ids = range(client.pushed * ROWS)
-            wanted = len([i for i in ids if i % 3 == 0]) if follower.name == "few" else len(ids)
-
-            def all_told(follower: Follower = follower, wanted: int = wanted) -> bool:
-                came = [c for c in follower.told if c.sign == "+"]
-                return len(came) >= wanted or follower.trouble is not None
-
-            wait_until(
-                all_told, PATIENCE, f"{follower.name}: {len(follower.told)} changes, not {wanted}"
-            )
-            assert follower.trouble is None, follower.trouble
-            told = list(follower.told)
-            came = sorted(c.row[0] for c in told if c.sign == "+")
-            assert came == [i for i in ids if follower.name != "few" or i % 3 == 0]
-            assert [c.number for c in told] == list(range(1, len(told) + 1))
-            assert [c.at for c in told] == sorted(c.at for c in told)
-            kept = list(handle.subscribe(follow=False))
-            assert kept[: len(told)] == told
 
 
 @pytest.mark.slow

@@ -83,6 +83,8 @@ def test_a_server_that_ends_before_spark_runs_ends_at_once_and_leaves_nothing(st
 def test_a_spark_that_cannot_be_started_ends_the_server_with_the_reason(store: Path) -> None:
     with serve(store, "--master", "spark-nowhere://x") as (process, _):
         assert process.wait(120) == 1
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
     last = (store.parent / "log").read_text().strip().splitlines()
     assert any("POND-415: Spark could not be started" in line for line in last[-4:]), last[-4:]
 

@@ -11,6 +11,7 @@ from tests.postgres.server import PASSWORD
 
 from millpond.errors import MillpondError
 from millpond.model.time import END
+from millpond.service.ingest import slot_reader
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 
@@ -227,6 +228,41 @@ def test_columns_that_are_altered(database, pond, eventually):
     assert slots(database) == []
 
 
+@pytest.mark.parametrize(
+    ("alter", "words"),
+    [
+        ("ALTER model TYPE varchar(9) USING upper(model)", "its values were rewritten"),
+        ("DROP model, ADD model text DEFAULT 'b'", "not the one it was"),
+        ("DROP model", 'no column "model"'),
+        ("ALTER code TYPE varchar(20)", ""),
+        ("ALTER code SET NOT NULL; CLUSTER planes USING planes_pkey", ""),
+    ],
+    ids=["rewritten", "another", "dropped", "longer", "clustered"],
+)
+def test_values_that_change_without_a_word_in_the_log(
+    database, open_pond, eventually, monkeypatch, alter, words
+):
+    """No row is told; what changes no value does no harm."""
+    monkeypatch.setattr(slot_reader, "_LOOK_SECONDS", 0.1)
+    database.execute(f"{PLANES}; ALTER TABLE planes ADD code varchar(10)")
+    database.execute("INSERT INTO planes VALUES ('N1', 'a', 1, 'x')")
+    columns = "tail VARCHAR, model VARCHAR, code VARCHAR, PRIMARY KEY (tail)"
+    pond = open_pond()
+    follow(pond, database, columns=columns)
+    assert rows(pond) == [("N1", "a", "x")]
+    database.execute(f"ALTER TABLE planes {alter}")
+    if words:
+        eventually(lambda: words in trouble(pond))
+    pond.close()
+    pond = open_pond()
+    if words:
+        eventually(lambda: words in trouble(pond))
+        pond.execute("DROP RELATION planes")
+        return
+    database.execute("UPDATE planes SET code = 'y'")
+    assert rows(pond) == [("N1", "a", "y")]
+
+
 def test_a_value_that_does_not_fit_stops_the_relation(database, pond, eventually):
     database.execute(
         "CREATE TABLE r (k integer PRIMARY KEY, v text); INSERT INTO r VALUES (1, '1')"
@@ -299,6 +335,15 @@ def test_a_table_that_is_dropped(database, open_pond, eventually):
     database.execute(f"DROP TABLE planes; {PLANES}")
     with open_pond() as pond:
         eventually(lambda: "is not in the publication" in trouble(pond))
+
+
+def test_a_publication_that_leaves_out_changes(database, pond, eventually, monkeypatch):
+    monkeypatch.setattr(slot_reader, "_LOOK_SECONDS", 0.1)
+    database.execute(PLANES)
+    follow(pond, database)
+    (slot,) = slots(database)
+    database.execute(f"ALTER PUBLICATION {slot} SET (publish = 'insert')")
+    eventually(lambda: "leaves out some of its changes" in trouble(pond))
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from millpond.catalog.objects import StreamDef
 from millpond.catalog.options import OPTIONS
 from millpond.model.constraints import CLUSTERED, ORDERED, UNIQUE, Constraint
-from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.state.version import Version
 
 SCHEDULERS = ("fifo", "round robin", "greedy", "chain")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, FastAPI, Security
-from fastapi.security import HTTPBearer
+from fastapi.security import APIKeyQuery, HTTPBearer
 
 import millpond
 from millpond.api import problems
@@ -85,13 +85,18 @@ def create_app(
     tickets = Tickets()
     find_caller = current_caller if access.needs_token else lambda: EVERYBODY
     pond = GuardedPond(pond, find_caller, note_statement)
+    # `TokenGate` checks tokens and tickets before; these only put them into the document.
+    ticket = APIKeyQuery(
+        name="ticket", scheme_name="Ticket", auto_error=False, description="Of POST /v1/tickets."
+    )
+    by_ticket = [Security(ticket)] if access.needs_token else []
     guarded = APIRouter()
     for router in (
         statements.router(pond, policy),
         queries.router(pond),
         plans.router(pond),
         changes.router(pond, app.state.followers),
-        feed.router(pond, app.state.followers, tickets, prefix),
+        feed.router(pond, app.state.followers, tickets, prefix, by_ticket),
         streams.router(pond, max_body),
         batches.router(pond, max_body),
         language.router(pond),
@@ -101,7 +106,6 @@ def create_app(
         guarded.include_router(router)
     app.include_router(observation.liveness(pond))
     if access.needs_token:
-        # `TokenGate` checks the token before; this only puts the token into the document.
         bearer = HTTPBearer(auto_error=False, description="A token of the server.")
         errors = describe_errors(401, 429)
         app.include_router(guarded, dependencies=[Security(bearer)], responses=errors)

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from millpond.api import encode
 from millpond.api.problems import status_of
-from millpond.api.shapes import Problem
+from millpond.api.shapes.answer_shapes import Problem
 from millpond.catalog.option import Scope
 from millpond.catalog.options import OPTIONS, list_options
 from millpond.errors import CODES, MillpondError

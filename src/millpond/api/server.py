@@ -272,7 +272,9 @@ class Server(uvicorn.Server):
     def _announce(self) -> bool:
         """Say that the server is ready, once Spark runs; whether it was said."""
         trouble = self._pond.trouble
-        if not self._has_announced and (trouble is None or trouble.code != "POND-419"):
+        starts = trouble is not None and trouble.code == "POND-419"
+        # Asked last: a Spark that could not be started is no trouble that passes.
+        if not self._has_announced and not starts and self._pond.failure is None:
             self._has_announced = True
             self._on_ready(self.url)
         return self._has_announced

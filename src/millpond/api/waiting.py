@@ -11,7 +11,7 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 
 from millpond.api.problems import SAFE_HEADERS, problem
 from millpond.api.server import Transport, url_of
@@ -114,7 +114,7 @@ class _WaitingServer:
 
         @app.api_route("/healthz", methods=["GET", "HEAD"])
         def healthz() -> Response:
-            return PlainTextResponse("waiting\n", headers=SAFE_HEADERS)
+            return JSONResponse({"status": "waiting"}, headers=SAFE_HEADERS)
 
         @app.api_route(
             "/{path:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]

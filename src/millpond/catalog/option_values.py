@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
+from millpond.model.durations import duration_text, parse_duration
 from millpond.model.names import LONGEST_NAME, find_fault_of_line
 from millpond.model.secret_options import name_of_secret
 from millpond.model.time import timedelta_text
@@ -82,8 +83,6 @@ def _integer(value: Any) -> Any:
 
 def _length(value: Any) -> str:
     """Print a length of time, given as text or as a `timedelta`, in its longest unit."""
-    from millpond.cql.parse.durations import duration_text, parse_duration
-
     if isinstance(value, timedelta):
         value = timedelta_text(value)
     if not isinstance(value, str):
@@ -93,8 +92,6 @@ def _length(value: Any) -> str:
 
 def _minute(value: Any) -> str:
     """A length of time above zero and up to a minute."""
-    from millpond.cql.parse.durations import parse_duration
-
     text = _length(value)
     if not 0 < parse_duration(text) <= 60_000_000:
         raise ValueError
@@ -181,8 +178,6 @@ def _or(word: str, check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _positive_length(value: Any) -> str:
     """A length of time above zero."""
-    from millpond.cql.parse.durations import parse_duration
-
     text = _length(value)
     if not parse_duration(text):
         raise ValueError("It is more than nothing")

@@ -117,6 +117,15 @@ _EVERY = (
         remark="A push that is larger is taken when nothing waits.",
     ),
     Option(
+        "freshness",
+        (Scope.SYSTEM,),
+        LENGTH_OR_NEVER,
+        "how long the oldest pushed row may wait for its epoch before work that can be made up for"
+        " waits, however little of `queue_memory` is taken",
+        "never",
+        entities=("queue",),
+    ),
+    Option(
         "scheduler",
         (Scope.SYSTEM,),
         one_of(

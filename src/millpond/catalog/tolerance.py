@@ -16,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from millpond.cql.parse.durations import duration_text, parse_duration
+from millpond.model.durations import duration_text, parse_duration
 
 #: What a query tolerates that does not say so.
 NOTHING = "nothing"

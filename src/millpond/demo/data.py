@@ -66,11 +66,13 @@ class ReplayedRows:
         days: Per day, in order, what happened on it; each day has a file of both streams, except
             where the weather's end is missing.
         flights: The flights themselves, in time order: travellers are made from them.
+        weather: The hours of weather themselves, in time order.
     """
 
     directory: Path
     days: list[tuple[date, list[DayFile]]]
     flights: pa.Table
+    weather: pa.Table
 
     @property
     def rows(self) -> int:
@@ -109,7 +111,8 @@ def prepare(directory: Path, days: int = DAYS) -> ReplayedRows:
         pq.write_table(rows.slice(0, 0), directory / stream / "0000-columns.parquet")
         for day, file in _write_days(directory / "ahead", stream, rows):
             by_day.setdefault(day, []).append(file)
-    return ReplayedRows(directory, sorted(by_day.items(), key=lambda item: item[0]), flights)
+    in_order = sorted(by_day.items(), key=lambda item: item[0])
+    return ReplayedRows(directory, in_order, flights, weather)
 
 
 def _find_installed() -> Path:

@@ -59,14 +59,14 @@ def prove(pond: Pond, elders: Sequence[Traveller], instants: Sequence[int | None
         instants: At which to compare; None is now.
     """
     verdict = Verdict(pairs=len(elders))
-    first = [_answers(pond.query(elder.name), instants) for elder in elders]
+    first = [find_answers(pond.query(elder.name), instants) for elder in elders]
     began = time.monotonic()
     twins = pond.register_many([(elder.twin, f"{elder.name}_twin", {}) for elder in elders])
     for elder, twin in zip(elders, twins, strict=True):
         verdict.apart += _slots(pond.query(elder.name)).isdisjoint(_slots(twin))
     for _ in ("at invocation", "from backfilled matches"):
         for elder, twin, expected in zip(elders, twins, first, strict=True):
-            found = _answers(twin, instants)
+            found = find_answers(twin, instants)
             for at, was, now in zip(instants, expected, found, strict=True):
                 verdict.answers += 1
                 verdict.rows += len(was[1])
@@ -82,7 +82,8 @@ def prove(pond: Pond, elders: Sequence[Traveller], instants: Sequence[int | None
     return verdict
 
 
-def _answers(handle: Handle, instants: Sequence[int | None]) -> list[_Bag]:
+def find_answers(handle: Handle, instants: Sequence[int | None]) -> list[_Bag]:
+    """A query's answers at some instants, in the form in which answers are compared."""
     answers = [handle.invoke(at) for at in instants]
     return [(tuple(a.columns), tuple(sorted(map(repr, a.rows())))) for a in answers]
 

@@ -2,7 +2,8 @@
 
 The flights that left New York in 2013 and the weather there run through Spark Structured
 Streaming while travellers come and ask: half of them before the first flight, some while the year
-goes by, some when it is over. At the end everybody's answer is the same as if they had come first.
+goes by, some when it is over. At the end everybody's answer is the same as if they had come first,
+and the same again when the whole year comes at once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import typer
 
 from millpond.demo.cluster import Cluster, answers_of, wait_for_lead
 from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
+from millpond.demo.full_speed import FullSpeed, Opener, replay_at_once
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
@@ -36,8 +38,6 @@ from millpond.demo.unusual import SUMMARY, show_unusual
 from millpond.model.time import from_datetime
 from millpond.service.pond import Pond
 from millpond.service.results import Answer
-
-Opener = Callable[[Path, Callable[[dict[str, Any]], None]], Pond]
 
 #: Days that people may remember; the demo asks for past answers at them.
 _REMEMBERED = (
@@ -70,6 +70,13 @@ def _on_spark(
     )
 
 
+def _on_running_spark(store: Path, progress: Callable[[dict[str, Any]], None]) -> Pond:
+    from millpond.runtime.spark.session import find_running
+    from millpond.service.open_pond import open_pond
+
+    return open_pond(store, spark=find_running(), progress=progress)
+
+
 def _pause(pond: Pond) -> None:
     time.sleep(_LOOK_SECONDS)
 
@@ -85,6 +92,7 @@ class Scale:
         instants: Past instants at which they are compared.
         invoked: Travellers whose answers are timed.
         open: Opens the pond over a store's directory.
+        open_beside: Opens a second pond over another, on the same Spark session.
         pause: Called between two looks at the pond during the replay.
         through_kafka: Whether the rows come from topics of a broker of the demo's own.
         cluster: The cluster that the work is spread over, with a second driver; None for none.
@@ -98,6 +106,7 @@ class Scale:
     instants: int = 5
     invoked: int = 600
     open: Opener = _on_spark
+    open_beside: Opener = _on_running_spark
     pause: Callable[[Pond], None] = _pause
     through_kafka: bool = False
     cluster: Cluster | None = None
@@ -113,6 +122,7 @@ class _Figures:
     freshness: list[float] = field(default_factory=list)
     invoked: list[float] = field(default_factory=list)
     queries: int = 0
+    at_once: FullSpeed | None = None
 
 
 def on_spark(
@@ -209,7 +219,9 @@ class _Demo:
         if not alerts_agree:
             verdict.differences.append(f"topic {ALERTS} differs from the query's changes")
         self._time_answers(people)
-        if scale.cluster is not None:
+        if scale.cluster is None:
+            self._replay_at_once(feed, people, verdict)
+        else:
             self._hand_over(scale.cluster, people, verdict)
         self._summarize(time.monotonic() - began)
         return verdict
@@ -375,6 +387,17 @@ class _Demo:
             handle.invoke()
             self._figures.invoked.append(time.perf_counter() - began)
 
+    def _replay_at_once(
+        self, feed: ReplayedRows, people: Sequence[Traveller], verdict: Verdict
+    ) -> None:
+        """Replay the year again, all of it at once; the answers have to be the same."""
+        self._screen.part("7  The same year at full speed")
+        scale, instants = self._scale, self._instants(feed)
+        openers = scale.open_beside, scale.pause
+        found = replay_at_once(feed, self.pond, people, instants, *openers, self._screen)
+        self._figures.at_once = found
+        verdict.differences += found.differences
+
     def _hand_over(self, cluster: Cluster, people: Sequence[Traveller], verdict: Verdict) -> None:
         """Have the second driver lead, and compare what both say."""
         self._screen.part("7  The driver goes, and another leads")
@@ -398,10 +421,12 @@ class _Demo:
         self._screen.part("What was measured on this machine")
         figures, last = self._figures, self._figures.ticks[-1]
         source = "record" if self._topics else "file"
+        fast = figures.at_once
         self._screen.summary(
             [
                 ("tuples", f"{last.tuples:,}, {last.rejected:,} rejected"),
                 ("tuples a second", f"{last.tuples / last.elapsed:,.0f}, through all queries"),
+                ("at full speed", f"{fast.tuples / fast.seconds:,.0f} a second" if fast else "–"),
                 ("standing queries", f"{figures.queries:,}"),
                 ("matches", f"{last.matches:,}, {last.matches / last.elapsed:,.0f} a second"),
                 ("to register one query", f"{_middle(figures.alone)} (median, data streaming in)"),

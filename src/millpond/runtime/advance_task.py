@@ -158,7 +158,7 @@ def _suspend_beyond_limit(job: AdvanceJob, held: CachedDataflow) -> dict[int, Mi
             "POND-405",
             "there is no room for the state of the query's changes",
             detail=f"The state of the dataflow takes {needed:,} bytes, and state_limit allows "
-            f"{most:,} beside what heavier queries keep.",
+            f"{most:,} beside what queries of its weight, and heavier ones, keep.",
             hint="ALTER SYSTEM SET (state_limit = '…'), shorten windows, or give it more weight.",
         )
         found |= {sink.stream_id: error for sink in job.sinks if sink.plan.key == key}

@@ -42,8 +42,8 @@ from millpond.service.changes.giving_way.reducing import Decisions
 from millpond.service.changes.inner_streams import InnerStreams
 from millpond.service.changes.new_derivations import NewDerivations
 from millpond.service.changes.noticing.plan_monitor import PlanMonitor
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.changes.subscriptions import Subscriptions
 from millpond.service.definitions.alter_stream import StreamAlterations
 from millpond.service.definitions.constraints import alter_constraints
@@ -201,7 +201,7 @@ class Components:
         self.actions = Actions(self.system_streams)
         self.door = Door(self._queue_memory, self.actions, lambda: self.advancer.ladder.shortage)
         wanted = Wanted(self.registrar)
-        self.pressure = Pressure(self.door, self.log, self.actions)
+        self.pressure = Pressure(self.door, self.log, self.actions, self._find_wait)
         self.intake = Intake(
             self._store.inbox, self.log, self.floors, self.door, wanted, self.pressure, ahead
         )
@@ -399,6 +399,11 @@ class Components:
     def _choose_reduction(self, query: PreparedQuery) -> Reduction:
         """How far a query is reduced now, within what it tolerates."""
         return query.tolerance.least if self.pressure.reduces(query.weight) else query.reduction
+
+    def _find_wait(self) -> float:
+        """For how many seconds the oldest push waits for its epoch."""
+        arrived_at = self.intake.find_oldest_arrival()
+        return 0.0 if arrived_at is None else max(0.0, (self.clock() - arrived_at) / 1e6)
 
     def _queue_memory(self) -> int:
         """How many bytes of pushes may wait, as ALTER SYSTEM says."""

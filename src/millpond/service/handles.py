@@ -14,6 +14,7 @@ from millpond.model.time import Time, to_instant
 from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
 from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.registration_request import write_constants
 from millpond.service.results import Answer, Change, Changes
 from millpond.service.series import Series, Step, instants_between, join_answers
 
@@ -116,7 +117,7 @@ class Handle(Followable):
         Args:
             start: The first instant, as `invoke` takes it.
             end: The last one, if a whole number of steps leads there.
-            step: A length of time, also of NumPy and pandas, or microseconds.
+            step: A length of time, also of NumPy and pandas, or `'30 minutes'`, or microseconds.
 
         Raises:
             MillpondError: CQL-103 for anything else, and for more than 10,000 instants.
@@ -141,8 +142,8 @@ class Handle(Followable):
         """
         registrar = self._components.registrar
         if "params" in options:
-            values = options.pop("params")
-            self._components.redefinitions.alter_parameters(self.definition, values, options)
+            constants = write_constants(options.pop("params"))
+            self._components.redefinitions.alter_parameters(self.definition, constants, options)
             self._components.inner_streams.drop_unread()
         else:
             registrar.alter(self.definition, options)

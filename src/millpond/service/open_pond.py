@@ -14,8 +14,8 @@ from typing import Any
 
 from millpond.catalog.option import Scope
 from millpond.catalog.option_values import parse_memory
-from millpond.cql.parse.durations import parse_duration
 from millpond.engine.scalars.residual_query import Limits
+from millpond.model.durations import parse_duration
 from millpond.model.time import END
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.maintenance.join_rounds import JoinSettings

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from millpond.model import time
 from millpond.model.far_times import format_ticks
 from millpond.model.loss import Bounds, Loss
-from millpond.service.html_tables import write_table
+from millpond.service.shown_tables import print_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +122,7 @@ class Answer:
         return f"{rows} as of {time.format_instant(self.as_of)}, {state}"
 
     def __repr__(self) -> str:
-        return f"<Answer {self._describe()}>\n{self.table}"
+        return f"<Answer {self._describe()}>\n{print_table(self.table, python_values)}"
 
     def _repr_html_(self) -> str:
         """The first rows, as a notebook shows them, with the instant and what the answer is."""

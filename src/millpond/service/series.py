@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.errors import MillpondError
+from millpond.model.durations import parse_duration
 from millpond.model.loss import Loss, merge_losses
 from millpond.model.time import Time, format_instant, to_instant
-from millpond.service.html_tables import write_table
 from millpond.service.results import Answer, count_text, python_values
+from millpond.service.shown_tables import print_table, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +25,9 @@ MOST_INSTANTS = 10_000
 #: The column of the instants; with underscores behind it if the query has a column of that name.
 AT = "at"
 
-#: The distance of two instants: a length of time, also of NumPy and pandas, or microseconds.
-Step = timedelta | np.timedelta64 | int
+#: The distance of two instants: a length of time, also of NumPy and pandas, or as text
+#: (`'30 minutes'`), or microseconds.
+Step = timedelta | np.timedelta64 | str | int
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class Series:
         return f"{counts}, {state}{'' if self.exact else ', not exact'}"
 
     def __repr__(self) -> str:
-        return f"<Series {self._describe()}>\n{self.table}"
+        return f"<Series {self._describe()}>\n{print_table(self.table, python_values)}"
 
     def _repr_html_(self) -> str:
         """The first rows, as a notebook shows them."""
@@ -157,7 +159,7 @@ def instants_between(start: Time, end: Time, step: Step) -> list[int]:
         raise MillpondError(
             "CQL-103",
             "a series needs a start, an end and a step of some length",
-            hint="q.series('2026-03-01', '2026-03-02', timedelta(minutes=10))",
+            hint="q.series('2026-03-01', '2026-03-02', '10 minutes')",
         )
     count = max((last - first) // length + 1, 0)
     if count > MOST_INSTANTS:
@@ -200,6 +202,11 @@ def join_answers(instants: Sequence[int], answers: Sequence[Answer]) -> Series:
 
 def _to_microseconds(step: Step) -> int:
     """A length of time in microseconds; 0 for what is none."""
+    if isinstance(step, str):
+        try:
+            return parse_duration(step)
+        except ValueError:
+            return 0
     if isinstance(step, np.timedelta64):
         return 0 if np.isnat(step) else int(step.astype("timedelta64[us]").astype(np.int64))
     if isinstance(step, timedelta):

@@ -29,6 +29,7 @@ from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.inbox.push_file import read_push, visible_path
+from millpond.state.shared.shared_store import SharedStore
 
 _READERS = {
     "csv": "read_csv('{path}', all_varchar = true, header = {header})",
@@ -204,10 +205,11 @@ def open_local(
     batch_rows: int | None = None,
     partitions: int = 1,
     changes: ChangeSettings | None = None,
+    shared: SharedStore | str | None = None,
 ) -> Pond:
-    """Open a pond without Spark over a store directory."""
+    """Open a pond without Spark over a store directory, or over a store that is shared."""
     runtime = LocalRuntime(batch_rows, partitions)
-    return Pond(Path(store), runtime, bounded=bounded, clock=clock, changes=changes)
+    return Pond(Path(store), runtime, bounded=bounded, clock=clock, changes=changes, shared=shared)
 
 
 def _files(definition: StreamDef | RelationDef) -> list[Path]:

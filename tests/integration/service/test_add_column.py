@@ -187,7 +187,40 @@ def test_a_script_with_it_may_be_run_twice_and_show_create_has_it(tmp_path: Path
         other = pond.execute(once.replace("INTEGER", "DOUBLE"))[0]
         assert "and otherwise: it is INTEGER" in str(other)
         (shown,) = pond.execute("SHOW CREATE STREAM s")
-        assert "v INTEGER, w INTEGER)" in str(shown)
+        assert shown.text is not None
+        assert "v INTEGER) TIMESTAMP BY ts;\nALTER STREAM s ADD COLUMN w INTEGER;" in shown.text
+        for added in ("", ", w INTEGER"):
+            again = f"CREATE STREAM IF NOT EXISTS s (ts TIMESTAMP, k VARCHAR, v INTEGER{added})"
+            (result,) = pond.execute(f"{again} TIMESTAMP BY ts")
+            assert str(result.message).endswith("is there already")
+        pond.execute("ALTER STREAM s ADD CONSTRAINT c UNIQUE (w)")
+        (shown,) = pond.execute("SHOW CREATE STREAM s")
+        pond.execute("DROP STREAM s CASCADE")
+        pond.execute(str(shown.text))
+        assert pond.execute("SHOW CREATE STREAM s")[0].text == shown.text
+
+
+def test_show_create_of_what_is_older_makes_the_same_query(plain: Pond, tmp_path: Path) -> None:
+    """In another pond, whose stream has had the column from the beginning, too."""
+    with begin(tmp_path / "store") as pond:
+        pond.execute("ALTER STREAM s ADD COLUMN w INTEGER")
+        shown = {n: str(pond.execute(f"SHOW CREATE QUERY {n}")[0].text) for n in QUERIES}
+        derived = [
+            str(pond.execute(f"SHOW CREATE {of}")[0].text)
+            for of in ("STREAM picked", "RELATION recent")
+        ]
+        assert shown["star"] == "CREATE QUERY star AS SELECT ts, k, v FROM s WHERE v > 1;"
+        assert shown["grouped"].startswith("CREATE QUERY grouped AS SELECT k, count(*) AS n, ")
+        pond.register("SELECT k FROM s WHERE v > $least", "p", params={"least": 3})
+        assert "$least = 3" in str(pond.execute("SHOW CREATE QUERY p")[0].text)
+    with open_local(tmp_path / "other") as other:
+        created = BEFORE.partition("CREATE STREAM picked")[0]
+        other.execute(created.replace("v INTEGER)", "v INTEGER, w INTEGER)") + "".join(derived))
+        other.execute("".join(shown.values()))
+        push(other, 0, 8)
+        push(other, 8, 16)
+        assert answers(other, list(QUERIES)) == answers(plain, list(QUERIES))
+        assert changes(other, FOLLOWED) == changes(plain, FOLLOWED)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +251,8 @@ def test_what_cannot_be_added_is_refused(tmp_path: Path, statement: str, code: s
 HINDERED = {
     "text": "CREATE STREAM x (value VARCHAR) USING text OPTIONS (path 'FILE')",
     "rate": "CREATE STREAM x (k VARCHAR) USING rate",
-    "a Kafka topic of CSV": "CREATE STREAM x (k VARCHAR) USING kafka"
-    " OPTIONS (bootstrap 'h:9', topic 't', format 'csv')",
+    "a Kafka topic of bytes": "CREATE STREAM x (k VARCHAR) USING kafka"
+    " OPTIONS (bootstrap 'h:9', topic 't', format 'raw')",
     "a history": "CREATE STREAM x (ts TIMESTAMP, k VARCHAR) TIMESTAMP BY ts"
     " USING csv OPTIONS (path 'FILE') THEN PUSH",
     "changes": 'CREATE RELATION "x" (k VARCHAR PRIMARY KEY, v INTEGER)'
@@ -280,7 +313,26 @@ def test_what_a_source_cannot_give_is_refused(
         with pytest.raises(MillpondError) as raised:
             pond.execute(f"ALTER STREAM {name} ADD COLUMN w INTEGER")
         assert raised.value.code == "CQL-301"
-        assert "over the source" in str(raised.value.hint)
+        said = "until the history is read" if what == "a history" else "over the source"
+        assert said in str(raised.value.hint)
+
+
+def test_behind_its_history_a_stream_gets_a_column(tmp_path: Path) -> None:
+    write_file(tmp_path, "a", "csv", [{"ts": START, "k": "a"}])
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(
+            "CREATE STREAM s (ts TIMESTAMP, k VARCHAR) TIMESTAMP BY ts"
+            f" USING csv OPTIONS (path '{tmp_path / 'a'}') THEN PUSH"
+        )
+        pond.catch_up()
+        pond.execute("ALTER STREAM s ADD COLUMN w INTEGER")
+        pond.ingest("s", [{"ts": START + timedelta(minutes=1), "k": "b", "w": 2}])
+    with open_local(tmp_path / "store") as pond:
+        pond.catch_up()
+        assert sorted(row[1:] for row in pond.ask("SELECT * FROM s").rows()) == [
+            ("a", None),
+            ("b", 2),
+        ]
 
 
 def test_every_format_that_is_known_either_gets_columns_or_is_tried_above() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.waiting import start_until_there
+from tests.waiting import start_until_there, wait_until
 
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
@@ -34,9 +34,19 @@ class Out:
         self.topic = f"out{uuid.uuid4().hex[:8]}"
         self.cursors = f"{self.topic}_cursors"
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        new = NewTopic(self.topic, 1, 1, config={"cleanup.policy": policy})
-        (made,) = self.admin.create_topics([new]).values()
+        self._new = NewTopic(self.topic, 1, 1, config={"cleanup.policy": policy})
+        self._make()
+
+    def _make(self) -> None:
+        (made,) = self.admin.create_topics([self._new]).values()
         made.result(30)
+
+    def make_anew(self) -> None:
+        """Delete the topic, and make another of its name."""
+        (gone,) = self.admin.delete_topics([self.topic]).values()
+        gone.result(30)
+        wait_until(lambda: self.topic not in self.admin.list_topics(timeout=10).topics)
+        self._make()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -355,6 +365,22 @@ def test_a_topic_with_rows_of_others_and_one_that_deletes(broker):
             refusing.send(first)
         assert stopped.value.is_final
         refusing.close()
+
+
+def test_a_topic_that_was_made_anew_stops_the_sink_that_keeps_it(broker):
+    """Rows that do not change are not written again: the topic would lack them for ever."""
+    out = Out(broker, "compact")
+    answer = pa.table({"k": ["a", "b"], "v": [1, 1]})
+    sender = make_sender(out.options, ("k",))
+    sender.send(Delivery("3f2a9c.7.1", "s", "c1", [], [], answer))
+    sender.send(Delivery("3f2a9c.7.2", "s", "c2", [], [], answer.slice(1)))
+    sender.close()
+    third = Delivery("3f2a9c.7.3", "s", "c3", [], [], answer)
+    make_sender(out.options, ("k",)).send(third)  # the topic is as the record says
+    out.make_anew()
+    with pytest.raises(DeliveryError, match="has 0 rows, and this sink has made them 2") as stopped:
+        make_sender(out.options, ("k",)).send(Delivery("3f2a9c.7.4", "s", "c4", [], []))
+    assert stopped.value.is_final
 
 
 def _await(condition: Callable[[], bool]) -> None:

@@ -10,6 +10,7 @@ import uuid
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
 
@@ -50,6 +51,15 @@ class Topic:
         given = {"bootstrap": self.broker.bootstrap, "topic": self.name, "format": format}
         written = ", ".join(f"{k} '{v}'" for k, v in (given | options).items())
         return f"USING kafka OPTIONS ({written})"
+
+    def make_anew(self) -> None:
+        """Delete the topic, and make another of its name."""
+        from confluent_kafka.admin import NewTopic
+
+        for gone in self.admin.delete_topics([self.name]).values():
+            gone.result(30)
+        wait_until(lambda: self.name not in self.admin.list_topics(timeout=10).topics)
+        self.create(NewTopic(self.name, 1, 1))
 
     def add_partitions(self, count: int) -> None:
         from confluent_kafka.admin import NewPartitions
@@ -272,6 +282,28 @@ def test_records_that_are_gone_are_named(open_store, topic, eventually, on_loss)
     assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(0,), (3,)]
     ((reason, _),) = rejects(pond)
     assert reason.startswith("records 1 to 2 were gone before they were read (topic")
+
+
+@pytest.mark.parametrize("on_loss", ["stop", pytest.param("continue", marks=pytest.mark.slow)])
+def test_a_topic_that_is_made_anew_is_another_one(open_store, topic, eventually, on_loss):
+    """Its records have the offsets of those that were read, and are none of them."""
+    topic.send({"v": 1}, {"v": 2})
+    pond = open_store()
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(on_loss=on_loss))
+    pond.catch_up()
+    pond.close()
+    topic.make_anew()
+    topic.send({"v": 3}, {"v": 4}, {"v": 5})
+    pond = open_store()
+    if on_loss == "stop":
+        reason = eventually(lambda: pond.status()["streams"][0]["reason"])
+        assert f'The topic "{topic.name}" was deleted and made anew' in reason
+        assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (2,)]
+        return
+    pond.catch_up()
+    assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(v,) for v in range(1, 6)]
+    ((reason, _),) = rejects(pond)
+    assert reason.startswith("the topic was made anew, records from 2 on were gone")
 
 
 def test_a_broker_that_dies_and_comes_back(pond, topic, eventually):

@@ -200,6 +200,8 @@ def test_who_logs_in_shows_no_secret(open_store, broker, topic, registry, log_in
         with pytest.raises(MillpondError, match="DATA-502") as refused:
             pond.execute("CREATE STREAM no (v INTEGER) " + wrong)
         said.append(str(refused.value.to_json()))
+        assert "Invalid username or password" in str(refused.value.detail)
+        assert 1 <= caplog.text.count("Invalid username") < 10  # it tries three times a second
     right = topic.using("avro", **at, config=log_in("right", broker.password))
     pond.execute("CREATE STREAM s (v INTEGER) " + right)
     pond.execute("CREATE QUERY q AS ISTREAM (SELECT v FROM s [NOW])")

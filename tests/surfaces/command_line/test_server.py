@@ -100,6 +100,7 @@ def test_the_command_ends_with_the_reason(tmp_path):
         timeout=60,
     )
     assert done.returncode == 1
+    assert "is ready" not in done.stdout
     assert "pond closed\nPOND-415: Spark has ended\nHint: Start it again.\n" in done.stderr
 
 

@@ -46,7 +46,7 @@ def test_it_names_the_leader_and_leads_when_that_has_left(leader, listener, tmp_
     assert refused.json()["error"]["code"] == "STORE-607"
     assert "http://10.0.0.1:6455" in refused.json()["error"]["message"]
     assert refused.headers["X-Content-Type-Options"] == "nosniff"
-    assert (health.status_code, health.text) == (200, "waiting\n")
+    assert (health.status_code, health.json()) == (200, {"status": "waiting"})
     with Store.open(tmp_path / "two", shared=shared) as second:
         assert second.shared.term == 2
         assert listener.fileno() >= 0  # the real server takes it over

@@ -20,6 +20,7 @@ from millpond.cql.script import parse_script
 from millpond.demo import data, proof, replay
 from millpond.demo import run_demo as demo
 from millpond.demo.data import ReplayedRows, prepare
+from millpond.demo.full_speed import replay_at_once
 from millpond.demo.proof import prove
 from millpond.demo.replay import Meter, Replay
 from millpond.demo.run_demo import Scale, run_demo
@@ -52,6 +53,7 @@ def small(**changes) -> Scale:
         "instants": 3,
         "invoked": 20,
         "open": opened,
+        "open_beside": opened,
         # Without Spark nothing watches the directories: the pond is told to look.
         "pause": Pond.catch_up,
     }
@@ -138,6 +140,11 @@ def test_the_whole_demo(screen, tmp_path, monkeypatch):
     assert "40 of them sharing no predicate" in text
     assert "320 pairs of answers" in text
     assert "agree in every row" in text
+    assert re.search(
+        r"200 queries stand in a second store .* files come at once. 3,\d\d\d tuples", text
+    )
+    assert "100 of 100 answers are those of the first replay: one in 4 travellers'" in text
+    assert re.search(r"at full speed +[\d,]+ a second", text)
     assert "Boris: Which airline from LaGuardia to Chicago" in text
     assert "United Air Lines Inc." in text
     assert "median" in text
@@ -159,6 +166,18 @@ def test_differences_are_told_and_end_in_status_1(screen, prepared, monkeypatch)
     assert ended.value.exit_code == 1
     assert "1 answers differ" in printed(screen)
     assert "ada at now: 2 rows early" in printed(screen)
+
+
+def test_an_answer_of_the_second_replay_that_differs_is_told(replayed, screen):
+    pond, feed = replayed
+    boris = NAMED[1]
+    people = [boris, *list(travellers(feed.flights, 30))[len(NAMED) :]]
+    pond.register(boris.cql.replace("'LGA'", "'JFK'"), boris.name)
+    pond.register_many([(one.cql, one.name, {}) for one in people[1:]])
+    found = replay_at_once(feed, pond, people, [None, None], opened, Pond.catch_up, screen)
+    assert (found.tuples, found.answers, len(found.differences)) == (feed.rows, 14, 2)
+    assert "boris at now" in found.differences[0]
+    assert "12 of 14 answers" in printed(screen)
 
 
 def test_an_interrupt_cleans_up(screen, prepared, tmp_path, monkeypatch):

@@ -23,8 +23,15 @@ from hypothesis.stateful import (
 )
 from local_http import local_client
 
-from millpond.api import shapes
 from millpond.api.app import create_app
+from millpond.api.shapes import (
+    answer_shapes,
+    plan_shapes,
+    query_shapes,
+    shape,
+    status_shapes,
+    stream_shapes,
+)
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
@@ -78,12 +85,12 @@ class Surface(RuleBasedStateMachine):
         wanted = expected if isinstance(expected, tuple) else (expected,)
         assert answer.status_code in wanted, (method, url, arguments, answer.text)
         if answer.status_code >= 400:
-            shapes.Problem(error=answer.json()["error"])
+            answer_shapes.Problem(error=answer.json()["error"])
         return answer
 
     def run(self, text: str, expected: int | tuple[int, ...] = 200) -> list[dict[str, Any]]:
         answer = self.call("POST", "/v1/statements", expected, json={"text": text})
-        return shapes.StatementsProblem.model_validate(
+        return answer_shapes.StatementsProblem.model_validate(
             answer.json() if answer.status_code >= 400 else {"error": NO_ERROR, **answer.json()}
         ).model_dump()["results"]
 
@@ -138,7 +145,7 @@ class Surface(RuleBasedStateMachine):
             assert before is not None
             assert before[1] != form
             return
-        receipt = shapes.Receipt.model_validate(answer.json())
+        receipt = answer_shapes.Receipt.model_validate(answer.json())
         assert receipt.duplicate is (before is not None)
         assert (receipt.accepted, receipt.rejected) == (len(numbers), 0)
         if before is None:
@@ -156,14 +163,14 @@ class Surface(RuleBasedStateMachine):
         status = 200 if known else 404
         staged = self.call("PUT", part, status, name, content=body, headers=headers)
         if known:
-            assert shapes.StagedRows.model_validate(staged.json()).rows == len(numbers)
+            assert answer_shapes.StagedRows.model_validate(staged.json()).rows == len(numbers)
         if removed:
             self.call("DELETE", part, 204 if known else 404, name)
             status = 409 if known else 404
         batch = {"writer": f"writer {self.minute}", "parts": [name]}
         answer = self.call("POST", "/v1/streams/{stream}/batches", status, name, json=batch)
         if status == 200:
-            assert shapes.Receipt.model_validate(answer.json()).accepted == len(numbers)
+            assert answer_shapes.Receipt.model_validate(answer.json()).accepted == len(numbers)
             self.streams[name] += numbers
             self.minute += 1
         if not removed:  # there is no such part any more, which is no error
@@ -208,7 +215,7 @@ class Surface(RuleBasedStateMachine):
         path = "/v1/streams/{stream}/changes"
         answer = self.call("GET", path, expected, name, params={"limit": limit})
         if expected == 200:
-            page = shapes.ChangesPage.model_validate(answer.json())
+            page = answer_shapes.ChangesPage.model_validate(answer.json())
             assert len(page.rows) <= limit
             assert all(row[-1] > 4 for row in page.rows)
 
@@ -222,7 +229,7 @@ class Surface(RuleBasedStateMachine):
             self.call("POST", "/v1/queries", (400, 409), json=body)
             return
         answer = self.call("POST", "/v1/queries", 201, json=body)
-        made = shapes.Query.model_validate(answer.json())
+        made = query_shapes.Query.model_validate(answer.json())
         assert answer.headers["location"] == f"/v1/queries/{made.id}"
         self.queries[name] = {"id": made.id, "stream": stream, "least": least, "active": True}
 
@@ -237,7 +244,7 @@ class Surface(RuleBasedStateMachine):
             assert answer.json()["error"]["detail"].startswith("Query 1 of 2")
         elif known:
             [made] = answer.json()
-            shapes.Query.model_validate(made)
+            query_shapes.Query.model_validate(made)
             self.call("DELETE", "/v1/queries/{query}", 204, made["id"])
 
     @rule(name=queries, active=st.booleans())
@@ -283,7 +290,7 @@ class Surface(RuleBasedStateMachine):
         expected = 400 if not chosen else 200 if known else 404
         answer = self.call("GET", "/v1/changes", expected, params=_choose(chosen, limit=limit))
         if expected == 200:
-            shapes.FeedPage.model_validate(answer.json())
+            answer_shapes.FeedPage.model_validate(answer.json())
 
     @rule(name=queries, form=st.sampled_from(["*/*", "application/x-ndjson", "image/png"]))
     def invoke(self, name: str, form: str) -> None:
@@ -300,7 +307,7 @@ class Surface(RuleBasedStateMachine):
         assert known is not None
         wanted = sorted(v for v in self.streams[known["stream"]] if v >= known["least"])
         if form == "*/*":
-            found = [row[0] for row in shapes.Answer.model_validate(answer.json()).rows]
+            found = [row[0] for row in answer_shapes.Answer.model_validate(answer.json()).rows]
         else:
             found = [json.loads(line)["v"] for line in answer.text.splitlines()]
             assert answer.headers["millpond-exact"] == "true"
@@ -316,7 +323,7 @@ class Surface(RuleBasedStateMachine):
         params = {"limit": limit} | ({"after": after} if after else {})
         answer = self.call("GET", path, expected, name, params=params)
         if answer.status_code == 200:
-            page = shapes.ChangesPage.model_validate(answer.json())
+            page = answer_shapes.ChangesPage.model_validate(answer.json())
             assert len(page.rows) <= limit
             assert page.cursor <= page.newest
 
@@ -325,27 +332,27 @@ class Surface(RuleBasedStateMachine):
         expected = 200 if name in self.queries else 400 if name in self.streams else 404
         answer = self.call("GET", "/v1/queries/{query}/plan", expected, name)
         if expected == 200:
-            shapes.QueryPlan.model_validate(answer.json())
+            plan_shapes.QueryPlan.model_validate(answer.json())
         found = self.call("GET", "/v1/plan", (200, 400, 404), params={"query": name})
         if found.status_code == 200:
-            shapes.Plan.model_validate(found.json())
-        shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
-        shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
+            plan_shapes.Plan.model_validate(found.json())
+        plan_shapes.PlanGraph.model_validate(self.call("GET", "/v1/plan/graph", 200).json())
+        query_shapes.QueryCosts.model_validate(self.call("GET", "/v1/costs", 200).json())
         expected = 200 if name in self.streams else 404
         traced = self.call("GET", "/v1/plan/trace", expected, params={"stream": name})
         if expected == 200:
-            shapes.Trace.model_validate(traced.json())
+            plan_shapes.Trace.model_validate(traced.json())
         document = self.call("GET", "/v1/plan/document", 200).json()
-        shapes.PlanDocument.model_validate(document)
+        plan_shapes.PlanDocument.model_validate(document)
         compared = self.call("POST", "/v1/plan/compare", 200, json=document)
-        shapes.ComparedPlan.model_validate(compared.json())
+        plan_shapes.ComparedPlan.model_validate(compared.json())
         adopted = self.call("POST", "/v1/plan/adopt", 200, json=document).json()
-        shapes.AdoptedDifference.model_validate(adopted)
-        listed = shapes.AdoptedPlans.model_validate(
+        plan_shapes.AdoptedDifference.model_validate(adopted)
+        listed = plan_shapes.AdoptedPlans.model_validate(
             self.call("GET", "/v1/plan/adopted", 200).json()
         )
         assert listed.plans[0].number == adopted["number"]
-        shapes.AdoptedPlan.model_validate(self.call("POST", "/v1/plan/undo", 200).json())
+        plan_shapes.AdoptedPlan.model_validate(self.call("POST", "/v1/plan/undo", 200).json())
 
     @precondition(lambda self: self.streams)
     @rule(name=names, numbers=rows)
@@ -360,7 +367,7 @@ class Surface(RuleBasedStateMachine):
         self.minute += 1
         text = f"SELECT count(*) AS n FROM {name}"
         parsed = self.call("POST", "/v1/parse", 200, json={"text": text})
-        assert shapes.Parsed.model_validate(parsed.json()).wrong is None
+        assert query_shapes.Parsed.model_validate(parsed.json()).wrong is None
         (count,) = self.run(text)
         assert count["rows"] == [[len(self.streams[name])]]
 
@@ -372,7 +379,7 @@ class Surface(RuleBasedStateMachine):
         path = "/v1/entities/{entity}"
         answer = self.call("GET", path, 200 if known else 404, entity)
         if known:
-            found = shapes.Entity.model_validate(answer.json())
+            found = status_shapes.Entity.model_validate(answer.json())
             self.call("PATCH", path, 200, entity, json=found.settings)
         self.call("PATCH", path, 400 if known else 404, entity, json={"nothing": 1})
 
@@ -383,7 +390,7 @@ class Surface(RuleBasedStateMachine):
             "POST", "/v1/tickets", 201 if known else (400, 404), json={"queries": [name]}
         )
         if known:
-            shapes.Ticket.model_validate(answer.json())
+            query_shapes.Ticket.model_validate(answer.json())
 
     @rule(name=names)
     def resets_a_clock_to_what_is_to_come(self, name: str) -> None:
@@ -393,7 +400,7 @@ class Surface(RuleBasedStateMachine):
             "POST", path, 200 if known else (400, 404), name, params={"to": "2099-01-01 00:00:00"}
         )
         if known:
-            assert shapes.ClockReset.model_validate(answer.json()).rejected == 0
+            assert stream_shapes.ClockReset.model_validate(answer.json()).rejected == 0
 
     @rule(seconds=st.sampled_from([30, 0, -1]))
     def catch_up(self, seconds: int) -> None:
@@ -402,8 +409,8 @@ class Surface(RuleBasedStateMachine):
 
     @rule()
     def look(self) -> None:
-        for path, shape in LOOKS.items():
-            shape.model_validate(self.call("GET", path, 200).json())
+        for path, look in LOOKS.items():
+            look.model_validate(self.call("GET", path, 200).json())
         assert b"millpond" in self.call("GET", "/metrics", 200).content
 
     @initialize()
@@ -412,14 +419,14 @@ class Surface(RuleBasedStateMachine):
 
     @invariant()
     def everything_is_there(self) -> None:
-        streams = shapes.Streams.model_validate(self.call("GET", "/v1/streams", 200).json())
+        streams = stream_shapes.Streams.model_validate(self.call("GET", "/v1/streams", 200).json())
         assert {s.name for s in streams.streams} == {*self.streams, *self.derived}
-        page = shapes.QueryPage.model_validate(self.call("GET", "/v1/queries", 200).json())
+        page = query_shapes.QueryPage.model_validate(self.call("GET", "/v1/queries", 200).json())
         listed = {q.name: (q.id, q.active) for q in page.queries}
         assert listed == {n: (q["id"], q["active"]) for n, q in self.queries.items()}
         for name, query in self.queries.items():
             answer = self.call("GET", "/v1/queries/{query}", 200, name)
-            assert shapes.Query.model_validate(answer.json()).id == query["id"]
+            assert query_shapes.Query.model_validate(answer.json()).id == query["id"]
 
 
 def _choose(names: list[str], **others: int) -> dict[str, str | int]:
@@ -432,16 +439,16 @@ MADE: set[tuple[str, str]] = set()
 
 NO_ERROR = {"code": "", "message": "", "detail": None, "hint": None, "place": None}
 
-LOOKS: dict[str, type[shapes.Shape]] = {
-    "/healthz": shapes.Alive,
-    "/readyz": shapes.Ready,
-    "/v1/status": shapes.Status,
-    "/v1/functions": shapes.Functions,
-    "/v1/history": shapes.History,
-    "/v1/entities": shapes.Entities,
-    "/v1/relations": shapes.Relations,
-    "/v1/language": shapes.Language,
-    "/v1/caller": shapes.CallerFacts,
+LOOKS: dict[str, type[shape.Shape]] = {
+    "/healthz": status_shapes.Alive,
+    "/readyz": status_shapes.Ready,
+    "/v1/status": status_shapes.Status,
+    "/v1/functions": status_shapes.Functions,
+    "/v1/history": status_shapes.History,
+    "/v1/entities": status_shapes.Entities,
+    "/v1/relations": stream_shapes.Relations,
+    "/v1/language": query_shapes.Language,
+    "/v1/caller": query_shapes.CallerFacts,
 }
 
 

@@ -137,7 +137,7 @@ def test_relations(http):
 def test_when_it_is_too_much_a_push_is_refused_and_may_come_again(http, pond):
     assert http.patch("/v1/entities/queue:inbox", json={"queue_memory": "1 KB"}).json()[
         "settings"
-    ] == {"queue_memory": "1 KB"}
+    ] == {"queue_memory": "1 KB", "freshness": "never"}
     wake_inbox = pond._components.runtime.wake_inbox
     pond._components.runtime.wake_inbox = lambda: None
     headers = {"Content-Type": "application/x-ndjson"}

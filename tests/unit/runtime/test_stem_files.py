@@ -13,6 +13,7 @@ from tests.unit.engine.scalars.test_user_functions import definition, pickled
 
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.scalars.user_functions import Functions, save
+from millpond.errors import MillpondError
 from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.file_share import (
@@ -66,6 +67,10 @@ def test_a_push_is_read_by_its_checksum(driver: Path) -> None:
     assert [path.name for path in inbox.iterdir()] == [visible_path(inbox, 7).name]
     with pytest.raises(FileNotFoundError):
         open_push(inbox, shared_name(8, file.checksum))
+    another = write_hidden(inbox, PushedRows(9, 3, 5, pa.table({"v": [9]})))
+    publish(another.path, shared_name(9, file.checksum))
+    with pytest.raises(MillpondError, match="STORE-602"):
+        open_push(inbox, shared_name(9, file.checksum))
 
 
 def test_a_snapshot_is_fetched_with_all_it_consists_of(driver: Path) -> None:

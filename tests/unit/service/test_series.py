@@ -51,7 +51,9 @@ def test_a_series_is_the_answers_at_its_instants(pond: Pond) -> None:
     assert pa.table(told).equals(told.table)
     assert told.to_pandas().shape == (len(rows), 3)
     assert f"{len(rows)} rows at 6 instants" in repr(told)
+    assert repr(told).splitlines()[1].split() == ["at", "k", "total"]
     assert "6 instants" in told._repr_html_()
+    assert q.series(0, "1970-01-01 00:00:05", "1 second").table == told.table
 
 
 def test_lines_have_a_value_for_each_instant(pond: Pond) -> None:
@@ -99,7 +101,8 @@ def test_steps_of_every_kind(kind: str) -> None:
     [
         (0, SECOND, 0),
         (0, SECOND, -1),
-        (0, SECOND, "1 second"),
+        (0, SECOND, "1 parsec"),
+        (0, SECOND, "0 seconds"),
         (0, SECOND, np.timedelta64("NaT")),
         (0, SECOND, pd.NaT),
         (None, SECOND, 1),

@@ -127,7 +127,7 @@ def series(path: str, start: Time, end: Time, step: Step) -> Steps[Series]:
     Args:
         start: The first instant, as `invoke` takes it.
         end: The last one, if a whole number of steps leads there.
-        step: A length of time, also of NumPy and pandas, or microseconds.
+        step: A length of time, also of NumPy and pandas, or `'30 minutes'`, or microseconds.
 
     Raises:
         MillpondError: CQL-103 for anything else, and for more than 10,000 instants.

@@ -175,13 +175,14 @@ def check(response: httpx.Response, text: str | None = None) -> httpx.Response:
 
 
 def unreachable_error(
-    http: httpx.Client | httpx.AsyncClient, error: httpx.TransportError | httpx.UnsupportedProtocol
+    http: httpx.Client | httpx.AsyncClient,
+    reason: httpx.TransportError | httpx.UnsupportedProtocol | str,
 ) -> MillpondError:
     """The error for a server that does not answer."""
     return MillpondError(
         "SERVE-705",
         f"the server at {http.base_url} cannot be reached",
-        detail=f"{str(error).rstrip('.') or type(error).__name__}.",
+        detail=f"{str(reason).rstrip('.') or type(reason).__name__}.",
         hint="Check the URL, and start a server with `millpond serve`.",
     )
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from millpond.api import encode
-from millpond.api.backup_shapes import Backup, BackupList
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BODY, WRITES, describe_answer, describe_errors
+from millpond.api.shapes.backup_shapes import Backup, BackupList
 from millpond.api.surface import ServedPond
 from millpond.service import json_values
 from millpond.service.definitions.access_policy import AccessPolicy

@@ -10,10 +10,11 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BODY, WRITES, describe_answer, describe_errors
 from millpond.api.row_bodies import describe_rows, read_rows
+from millpond.api.shapes import answer_shapes
 from millpond.api.surface import ServedPond
 from millpond.service import json_values
 
@@ -41,7 +42,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         "/v1/streams/{stream}/parts/{part}",
         response_class=Response,
         openapi_extra=describe_rows(),
-        responses=describe_answer(shapes.StagedRows) | describe_errors(404, *BODY, *WRITES),
+        responses=describe_answer(answer_shapes.StagedRows) | describe_errors(404, *BODY, *WRITES),
     )
     async def stage(stream: str, part: str, request: Request) -> Response:
         """Keeps rows as a part of a batch that comes later: durable, and counting nothing yet.
@@ -68,7 +69,8 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     @routes.post(
         "/v1/streams/{stream}/batches",
         response_class=Response,
-        responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES, 429),
+        responses=describe_answer(answer_shapes.Receipt)
+        | describe_errors(404, *BODY, *WRITES, 429),
     )
     async def ingest_batch(stream: str, batch: BatchBody) -> Response:
         """Pushes parts as a batch of a writer: all of their rows, or none, and exactly once.

@@ -9,13 +9,14 @@ from fastapi import APIRouter, Depends, Header, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from millpond.api import change_forms, encode, shapes
+from millpond.api import change_forms, encode
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, WRITES, Absent, describe_answer, describe_errors
 from millpond.api.negotiate import ENCODING, PROMISE_HEADERS, choose_form
 from millpond.api.request_work import lift_limit
 from millpond.api.routers.queries import find_query
+from millpond.api.shapes import answer_shapes
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import Followable, ServedPond
 from millpond.errors import MillpondError
@@ -27,7 +28,7 @@ UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 _ANSWERS = describe_answer(
-    shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW, headers=PROMISE_HEADERS
+    answer_shapes.ChangesPage, encode.NDJSON, EVENTS, encode.ARROW, headers=PROMISE_HEADERS
 ) | describe_errors(404, 406, *BINDS, *WRITES)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, params
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from millpond.api import encode, feed_forms, shapes
+from millpond.api import encode, feed_forms
 from millpond.api.change_forms import EVENTS
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, BODY, WRITES, Absent, describe_answer, describe_errors
@@ -27,6 +27,7 @@ from millpond.api.rights.tickets import (
 )
 from millpond.api.routers.changes import UNBUFFERED
 from millpond.api.routers.queries import SelectionParameters, require_condition
+from millpond.api.shapes import answer_shapes, query_shapes
 from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
@@ -56,18 +57,28 @@ class TicketBody(BaseModel):
 
 
 def router(
-    pond: ServedPond, followers: Subscribers, tickets: Tickets, prefix: str = ""
+    pond: ServedPond,
+    followers: Subscribers,
+    tickets: Tickets,
+    prefix: str = "",
+    security: Sequence[params.Security] = (),
 ) -> APIRouter:
     """Make the calls that read and follow the changes of many queries.
 
-    `prefix` is the path that a reverse proxy has the server under.
+    Args:
+        pond: What is served.
+        followers: Sends changes to those who follow.
+        tickets: The tickets that were given.
+        prefix: The path that a reverse proxy has the server under.
+        security: What a feed may be read by besides a token, for the document.
     """
     routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
 
     @routes.get(
         "/v1/changes",
         response_class=Response,
-        responses=describe_answer(shapes.FeedPage, encode.NDJSON, EVENTS, encode.ARROW)
+        dependencies=security,
+        responses=describe_answer(answer_shapes.FeedPage, encode.NDJSON, EVENTS, encode.ARROW)
         | describe_errors(401, 404, 406, *BINDS, *WRITES),
     )
     async def feed(
@@ -132,7 +143,8 @@ def router(
         "/v1/tickets",
         status_code=201,
         response_class=Response,
-        responses=describe_answer(shapes.Ticket, status=201) | describe_errors(404, 429, *BODY),
+        responses=describe_answer(query_shapes.Ticket, status=201)
+        | describe_errors(404, 429, *BODY),
     )
     def make_ticket(body: TicketBody) -> Response:
         """Makes a ticket, by which a browser's EventSource follows a feed without a token.

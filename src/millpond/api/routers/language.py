@@ -8,10 +8,11 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import BINDS, BODY, describe_answer, describe_errors
 from millpond.api.rights.caller import caller_or_everybody
+from millpond.api.shapes import query_shapes
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script, print_statement
 from millpond.cql.parse.keywords import KEYWORDS
@@ -50,7 +51,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/parse",
         response_class=Response,
-        responses=describe_answer(shapes.Parsed) | describe_errors(*BODY, *BINDS),
+        responses=describe_answer(query_shapes.Parsed) | describe_errors(*BODY, *BINDS),
     )
     def parse(body: ParseBody) -> Response:
         """Reads statements without running them, and says what is wrong with them, and where.
@@ -75,7 +76,9 @@ def router(pond: ServedPond) -> APIRouter:
         ]
         return _json({"statements": read, "wrong": wrong})
 
-    @routes.get("/v1/language", response_class=Response, responses=describe_answer(shapes.Language))
+    @routes.get(
+        "/v1/language", response_class=Response, responses=describe_answer(query_shapes.Language)
+    )
     def language() -> Response:
         """Lists the words of the grammar, and the functions that queries may call."""
         functions = [
@@ -85,7 +88,7 @@ def router(pond: ServedPond) -> APIRouter:
         return _json({"keywords": list(KEYWORDS), "functions": functions})
 
     @routes.get(
-        "/v1/caller", response_class=Response, responses=describe_answer(shapes.CallerFacts)
+        "/v1/caller", response_class=Response, responses=describe_answer(query_shapes.CallerFacts)
     )
     def caller() -> Response:
         """Returns the owner and the role of the token that the request bears."""

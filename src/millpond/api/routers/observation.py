@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 import millpond
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BODY,
@@ -19,13 +19,14 @@ from millpond.api.document import (
 )
 from millpond.api.rights.audit import note_statement
 from millpond.api.routers.streams import stream_figures
+from millpond.api.shapes import status_shapes
 from millpond.api.surface import ServedPond
 from millpond.errors import CODES
 from millpond.service import json_values
 from millpond.service.observe.history import Span
 
 #: What is answered while the pond is not ready is no error.
-_NOT_READY = describe_answer(shapes.NotReady, status=503)
+_NOT_READY = describe_answer(status_shapes.NotReady, status=503)
 _MISSING = describe_errors(404)
 
 
@@ -36,7 +37,7 @@ def liveness(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/healthz",
         response_class=Response,
-        responses=describe_answer(shapes.Alive) | _NOT_READY,
+        responses=describe_answer(status_shapes.Alive) | _NOT_READY,
     )
     async def liveness(ready: str | Absent = None) -> Response:
         """Returns 200 while the server is running; with `?ready`, the same as `/readyz`."""
@@ -45,7 +46,9 @@ def liveness(pond: ServedPond) -> APIRouter:
         return Response(json_values.dumps({"status": "alive"}), media_type=encode.JSON)
 
     @routes.get(
-        "/readyz", response_class=Response, responses=describe_answer(shapes.Ready) | _NOT_READY
+        "/readyz",
+        response_class=Response,
+        responses=describe_answer(status_shapes.Ready) | _NOT_READY,
     )
     async def readiness() -> Response:
         """Returns 200 while the pond accepts rows and shows them; otherwise 503 with the reason."""
@@ -66,7 +69,9 @@ def router(pond: ServedPond) -> APIRouter:
         """Returns all metrics in the text format of Prometheus."""
         return Response(generate_latest(pond.metrics), media_type=CONTENT_TYPE_LATEST)
 
-    @routes.get("/v1/status", response_class=Response, responses=describe_answer(shapes.Status))
+    @routes.get(
+        "/v1/status", response_class=Response, responses=describe_answer(status_shapes.Status)
+    )
     def status() -> Response:
         """Returns an overview of the pond: its epoch, its queries, its streams and its problems."""
         figures = pond.status()
@@ -79,19 +84,23 @@ def router(pond: ServedPond) -> APIRouter:
         body = {"version": millpond.__version__, "ready": pond.ready, **rest, "streams": streams}
         return Response(json_values.dumps(body), media_type=encode.JSON)
 
-    @routes.get("/v1/history", response_class=Response, responses=describe_answer(shapes.History))
+    @routes.get(
+        "/v1/history", response_class=Response, responses=describe_answer(status_shapes.History)
+    )
     def history(span: Span = "hour") -> Response:
         """Returns figures of the last hour or week: rows, memory, disk, processor, overload."""
         return Response(json_values.dumps(pond.history(span)), media_type=encode.JSON)
 
     @routes.get(
-        "/v1/functions", response_class=Response, responses=describe_answer(shapes.Functions)
+        "/v1/functions", response_class=Response, responses=describe_answer(status_shapes.Functions)
     )
     def functions() -> Response:
         """Lists the user-defined functions: signature, time limit, and the cost of their calls."""
         return Response(json_values.dumps({"functions": pond.functions()}), media_type=encode.JSON)
 
-    @routes.get("/v1/entities", response_class=Response, responses=describe_answer(shapes.Entities))
+    @routes.get(
+        "/v1/entities", response_class=Response, responses=describe_answer(status_shapes.Entities)
+    )
     def entities() -> Response:
         """Lists the control tables: all operators, queues and synopses, with their figures."""
         every = [entity.to_json() for entity in pond.entities.every()]
@@ -103,7 +112,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/entities/{entity}",
         response_class=Response,
-        responses=describe_answer(shapes.Entity) | _MISSING,
+        responses=describe_answer(status_shapes.Entity) | _MISSING,
     )
     def entity(entity: str) -> Response:
         """Returns one operator, queue or synopsis by its id."""
@@ -113,7 +122,9 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.patch(
         "/v1/entities/{entity}",
         response_class=Response,
-        responses=describe_answer(shapes.Entity) | _MISSING | describe_errors(*BODY, *WRITES),
+        responses=describe_answer(status_shapes.Entity)
+        | _MISSING
+        | describe_errors(*BODY, *WRITES),
     )
     def set_entity(entity: str, settings: EntitySettings) -> Response:
         """Changes settings of an entity: `{"routing": "fixed"}`, `{"max_rows": 100}`, …"""

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import WithJsonSchema
 from starlette.responses import Response
 
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
@@ -18,6 +18,7 @@ from millpond.api.document import (
     describe_answer,
     describe_errors,
 )
+from millpond.api.shapes import plan_shapes
 from millpond.api.surface import ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.service import json_values
@@ -59,7 +60,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan",
         response_class=Response,
-        responses=describe_answer(shapes.Plan) | describe_errors(404, *BINDS),
+        responses=describe_answer(plan_shapes.Plan) | describe_errors(404, *BINDS),
     )
     def explain(
         query: Annotated[
@@ -75,7 +76,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/graph",
         response_class=Response,
-        responses=describe_answer(shapes.PlanGraph) | describe_errors(404),
+        responses=describe_answer(plan_shapes.PlanGraph) | describe_errors(404),
     )
     def plan_graph(
         query: Annotated[
@@ -90,7 +91,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/trace",
         response_class=Response,
-        responses=describe_answer(shapes.Trace) | describe_errors(404),
+        responses=describe_answer(plan_shapes.Trace) | describe_errors(404),
     )
     def trace(
         stream: Annotated[str, Query(description="The stream whose newest batch is traced.")],
@@ -105,7 +106,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/document",
         response_class=Response,
-        responses=describe_answer(shapes.PlanDocument) | describe_errors(404),
+        responses=describe_answer(plan_shapes.PlanDocument) | describe_errors(404),
     )
     def export_plan(
         queries: Annotated[
@@ -119,7 +120,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/compare",
         response_class=Response,
-        responses=describe_answer(shapes.ComparedPlan) | describe_errors(404, *BODY, *BINDS),
+        responses=describe_answer(plan_shapes.ComparedPlan) | describe_errors(404, *BODY, *BINDS),
     )
     def compare_plan(document: PlanBody) -> Response:
         """Returns what would be other if a document were adopted; nothing changes."""
@@ -128,7 +129,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/adopt",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedDifference)
+        responses=describe_answer(plan_shapes.AdoptedDifference)
         | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
     def adopt_plan(
@@ -146,7 +147,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/plan/adopted",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedPlans),
+        responses=describe_answer(plan_shapes.AdoptedPlans),
     )
     def adopted_plans() -> Response:
         """Lists the adopted plans that can be taken back, the last one first."""
@@ -155,7 +156,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.post(
         "/v1/plan/undo",
         response_class=Response,
-        responses=describe_answer(shapes.AdoptedPlan) | describe_errors(404, *WRITES),
+        responses=describe_answer(plan_shapes.AdoptedPlan) | describe_errors(404, *WRITES),
     )
     def undo_plan(
         plan: Annotated[

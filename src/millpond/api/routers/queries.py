@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from millpond.api import decode, encode, shapes
+from millpond.api import decode, encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
@@ -27,6 +27,7 @@ from millpond.api.document import (
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.rights.audit import note_statement
+from millpond.api.shapes import answer_shapes, plan_shapes, query_shapes
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
 from millpond.errors import MillpondError
@@ -146,7 +147,7 @@ def router(pond: ServedPond) -> APIRouter:
         status_code=201,
         response_class=Response,
         responses=describe_answer(
-            shapes.Query | list[shapes.Query],
+            query_shapes.Query | list[query_shapes.Query],
             status=201,
             headers={"Location": "The path of the one query that was registered."},
         )
@@ -181,7 +182,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/queries",
         response_class=Response,
-        responses=describe_answer(shapes.QueryPage) | describe_errors(404),
+        responses=describe_answer(query_shapes.QueryPage) | describe_errors(404),
     )
     def list_queries(
         selection: Annotated[SelectionParameters, Depends()],
@@ -214,7 +215,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/costs",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCosts) | describe_errors(404),
+        responses=describe_answer(query_shapes.QueryCosts) | describe_errors(404),
     )
     def list_costs(
         selection: Annotated[SelectionParameters, Depends()],
@@ -243,7 +244,8 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.patch(
         "/v1/queries",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCount) | describe_errors(404, *BODY, *BINDS, *WRITES),
+        responses=describe_answer(query_shapes.QueryCount)
+        | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
     def alter_many(
         selection: Annotated[SelectionParameters, Depends()], options: QueryOptions
@@ -258,7 +260,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.delete(
         "/v1/queries",
         response_class=Response,
-        responses=describe_answer(shapes.QueryCount) | describe_errors(404, *WRITES),
+        responses=describe_answer(query_shapes.QueryCount) | describe_errors(404, *WRITES),
     )
     def drop_many(selection: Annotated[SelectionParameters, Depends()]) -> Response:
         """Drops all selected queries in one epoch: all of them, or none.
@@ -270,7 +272,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/queries/{query}",
         response_class=Response,
-        responses=describe_answer(shapes.Query) | describe_errors(404),
+        responses=describe_answer(query_shapes.Query) | describe_errors(404),
     )
     def describe(query: str) -> Response:
         """Returns a query: its definition, its columns, and how far its changes are computed."""
@@ -279,7 +281,8 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.patch(
         "/v1/queries/{query}",
         response_class=Response,
-        responses=describe_answer(shapes.Query) | describe_errors(404, *BODY, *BINDS, *WRITES),
+        responses=describe_answer(query_shapes.Query)
+        | describe_errors(404, *BODY, *BINDS, *WRITES),
     )
     def alter(query: str, options: QueryChanges) -> Response:
         """Changes options of a query, `{"weight": 0.5}`, or the values of parameters of its text,
@@ -306,7 +309,7 @@ def router(pond: ServedPond) -> APIRouter:
         "/v1/queries/{query}/result",
         response_class=Response,
         responses=describe_answer(
-            shapes.Answer, encode.NDJSON, *encode.FILES, headers=ANSWER_HEADERS
+            answer_shapes.Answer, encode.NDJSON, *encode.FILES, headers=ANSWER_HEADERS
         )
         | describe_errors(404, 406, *BINDS),
     )
@@ -339,7 +342,7 @@ def router(pond: ServedPond) -> APIRouter:
     @routes.get(
         "/v1/queries/{query}/plan",
         response_class=Response,
-        responses=describe_answer(shapes.QueryPlan) | describe_errors(404, *BINDS),
+        responses=describe_answer(plan_shapes.QueryPlan) | describe_errors(404, *BINDS),
     )
     def plan(query: str, level: Level = Level.LOGICAL) -> Response:
         """Returns the query's plan as text, at one of the levels of EXPLAIN."""

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
@@ -23,6 +23,7 @@ from millpond.api.document import (
 from millpond.api.negotiate import ENCODING, answer_response, choose_form
 from millpond.api.problems import internal_error, log, problem, status_of
 from millpond.api.request_work import MaxSeconds, limit_seconds
+from millpond.api.shapes import answer_shapes
 from millpond.api.surface import ServedPond
 from millpond.cql import parse_script, parse_statement
 from millpond.cql.tree.statements import Ask, Invoke
@@ -51,9 +52,9 @@ def router(pond: ServedPond, policy: AccessPolicy) -> APIRouter:
     @routes.post(
         "/v1/statements",
         response_class=Response,
-        responses=describe_answer(shapes.Results, encode.NDJSON, *encode.FILES)
+        responses=describe_answer(answer_shapes.Results, encode.NDJSON, *encode.FILES)
         | describe_errors(
-            *COMMON, *BODY, *BINDS, *WRITES, 406, 429, shape=shapes.StatementsProblem
+            *COMMON, *BODY, *BINDS, *WRITES, 406, 429, shape=answer_shapes.StatementsProblem
         ),
     )
     def run_statements(

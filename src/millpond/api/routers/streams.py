@@ -9,7 +9,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from millpond.api import encode, shapes
+from millpond.api import encode
 from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BODY,
@@ -19,6 +19,7 @@ from millpond.api.document import (
     describe_errors,
 )
 from millpond.api.row_bodies import describe_rows, read_rows
+from millpond.api.shapes import answer_shapes, stream_shapes
 from millpond.api.surface import ServedPond
 from millpond.confined.room import LARGE
 from millpond.service import json_values
@@ -29,7 +30,9 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     routes = APIRouter(route_class=DocumentedRoute, tags=["streams"])
     one_at_a_time = CapacityLimiter(1)  # as values of Python, rows take several times their bytes
 
-    @routes.get("/v1/streams", response_class=Response, responses=describe_answer(shapes.Streams))
+    @routes.get(
+        "/v1/streams", response_class=Response, responses=describe_answer(stream_shapes.Streams)
+    )
     def list_streams() -> Response:
         """Lists the streams: their declarations, and the state and figures of each."""
         figures = {entry["name"]: stream_figures(entry) for entry in pond.status()["streams"]}
@@ -40,14 +43,16 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         return Response(json_values.dumps({"streams": streams}), media_type=encode.JSON)
 
     @routes.get(
-        "/v1/relations", response_class=Response, responses=describe_answer(shapes.Relations)
+        "/v1/relations", response_class=Response, responses=describe_answer(stream_shapes.Relations)
     )
     def list_relations() -> Response:
         """Lists the relations."""
         relations = [encode.definition_json(relation) for relation in pond.relations()]
         return Response(json_values.dumps({"relations": relations}), media_type=encode.JSON)
 
-    @routes.post("/v1/catch-up", response_class=Response, responses=describe_answer(shapes.Epoch))
+    @routes.post(
+        "/v1/catch-up", response_class=Response, responses=describe_answer(stream_shapes.Epoch)
+    )
     def catch_up(
         timeout: Annotated[
             float, Query(gt=0, le=600, description="How long to wait at most, in seconds.")
@@ -63,7 +68,8 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         "/v1/streams/{stream}/tuples",
         response_class=Response,
         openapi_extra=describe_rows("Idempotency-Key"),
-        responses=describe_answer(shapes.Receipt) | describe_errors(404, *BODY, *WRITES, 429),
+        responses=describe_answer(answer_shapes.Receipt)
+        | describe_errors(404, *BODY, *WRITES, 429),
     )
     async def ingest(stream: str, request: Request) -> Response:
         """Pushes rows into a stream: NDJSON, CSV with a header line, or an Arrow IPC stream.
@@ -82,7 +88,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     @routes.patch(
         "/v1/streams/{stream}",
         response_class=Response,
-        responses=describe_answer(shapes.Named) | describe_errors(404, *BODY, *WRITES),
+        responses=describe_answer(stream_shapes.Named) | describe_errors(404, *BODY, *WRITES),
     )
     def alter(stream: str, options: StreamOptions) -> Response:
         """Sets clauses and options of a stream, `{"delay": "5 seconds", "retain": "2 days"}`; or
@@ -94,7 +100,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
     @routes.post(
         "/v1/streams/{stream}/reset-clock",
         response_class=Response,
-        responses=describe_answer(shapes.ClockReset) | describe_errors(404, *WRITES),
+        responses=describe_answer(stream_shapes.ClockReset) | describe_errors(404, *WRITES),
     )
     def reset_clock(
         stream: str,

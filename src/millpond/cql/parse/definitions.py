@@ -81,13 +81,18 @@ class DefinitionParser(SinkParser):
                 "columns are named for a query",
                 hint="Write SELECT expression AS name, ... in the query.",
             )
-        options = self.options("=") if self.accept("WITH") else {}
+        constants: dict[str, str] = {}
+        options = self.options("=", constants) if self.accept("WITH") else {}
         self.expect("AS", hint="Write CREATE QUERY name [WITH (...)] AS SELECT ...")
         start = self.here()
+        filled, template = self.fill_parameters(constants) if constants else ("", "")
         query = self.query()
         return CreateQuery(
             query=query,
             options=options,
+            constants=constants,
+            template=template,
+            filled_text=filled,
             or_replace=or_replace,
             query_span=self.since(start),
             **named,
@@ -314,8 +319,16 @@ class DefinitionParser(SinkParser):
             drop, _ = self.name("a constraint")
             return AlterConstraint(name=name, drop=drop, name_span=span, **self.frame())
         self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
-        options = self._some_options()
-        return Alter(kind=kind, name=name, options=options, name_span=span, **self.frame())
+        constants: dict[str, str] = {}
+        options = self._some_options(constants if kind == "query" else None)
+        return Alter(
+            kind=kind,
+            name=name,
+            options=options,
+            constants=constants,
+            name_span=span,
+            **self.frame(),
+        )
 
     def _add_column(self, name: str, span: Span) -> AddColumn:
         if_not_exists = self.accept("IF", "NOT", "EXISTS")
@@ -334,10 +347,10 @@ class DefinitionParser(SinkParser):
             **self.frame(),
         )
 
-    def _some_options(self) -> dict[str, Any]:
+    def _some_options(self, constants: dict[str, str] | None = None) -> dict[str, Any]:
         start = self.here()
-        options = self.options("=")
-        if not options:
+        options = self.options("=", constants)
+        if not options and not constants:
             raise self.fault("no option is set", span=self.since(start))
         return options
 

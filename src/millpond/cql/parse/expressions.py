@@ -11,13 +11,14 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from sqlglot import exp
 from sqlglot.parser import Parser
+from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.windows import WindowParser
 from millpond.cql.tree import function_calls
 from millpond.cql.tree.nodes import SummaryEstimate
 from millpond.cql.tree.places import TokenPlace, place, span_of
-from millpond.model.estimates import ESTIMATES
+from millpond.model.summaries import ESTIMATES
 
 _T = TypeVar("_T")
 
@@ -63,6 +64,10 @@ class ExpressionParser(WindowParser):
     JSON_OPERATORS = {  # noqa: RUF012
         TokenType.ARROW: lambda self, this, path: self.member(this, path, "->"),
         TokenType.DARROW: lambda self, this, path: self.member(this, path, "->>"),
+    }
+    PLACEHOLDER_PARSERS = {  # noqa: RUF012
+        **DuckDBParser.PLACEHOLDER_PARSERS,
+        TokenType.PARAMETER: lambda self: self.fail_parameter(self._prev),
     }
     ID_VAR_TOKENS = Parser.ID_VAR_TOKENS - _NEVER_NAMES
     ALIAS_TOKENS = Parser.ALIAS_TOKENS - _NEVER_NAMES - _NEVER_ALIASES

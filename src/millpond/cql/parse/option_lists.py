@@ -1,4 +1,7 @@
-"""Reading lists of options: `(key = value, ...)` of queries, `(key 'value', ...)` of sources."""
+"""Reading lists of options: `(key = value, ...)` of queries, `(key 'value', ...)` of sources.
+
+Among a query's options may be values of its parameters: `(weight = 2, $most = 12.5)`.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,28 @@ from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
+from millpond.cql.parse.tokens import tokenize
+from millpond.model.durations import duration_text
 
 
 class OptionParser(QueryParser):
     """Reads lists of options."""
 
-    def options(self, sign: str) -> dict[str, Any]:
-        """Read `(key value, ...)`; a `sign` "=" must stand between key and value."""
+    def options(self, sign: str, constants: dict[str, str] | None = None) -> dict[str, Any]:
+        """Read `(key value, ...)`; a `sign` "=" must stand between key and value.
+
+        Values of parameters, `$name = value`, are put into `constants`, where there are any.
+        """
         self.expect_symbol(TokenType.L_PAREN, "(", "Options stand in brackets.")
         options: dict[str, Any] = {}
         while not self.accept_symbol(TokenType.R_PAREN):
             start = self.here()
-            key = self._option_key()
-            if key in options:
+            is_parameter = constants is not None and self.accept_symbol(TokenType.PARAMETER)
+            key = self._prev.text if is_parameter else self._option_key()
+            if key in options or (is_parameter and key[1:] in (constants or ())):
                 raise self.fault(
-                    f'option "{key}" is given twice',
+                    f'{"parameter" if is_parameter else "option"} "{key}" is given twice',
                     hint="Keep one of them.",
                     span=self.since(start),
                 )
@@ -31,10 +39,79 @@ class OptionParser(QueryParser):
             else:
                 self.accept_symbol(TokenType.EQ)
             named = None if sign else self._secret()
-            options[key] = self._option_value(key) if named is None else named
+            if is_parameter and constants is not None:
+                constants[key[1:]] = self._parameter_value(key)
+            else:
+                options[key] = self._option_value(key) if named is None else named
             if not self.accept_symbol(TokenType.COMMA) and not self.sees_symbol(TokenType.R_PAREN):
                 self.fail_expecting('"," or ")" behind an option')
         return options
+
+    def _parameter_value(self, key: str) -> str:
+        """Read the value of a parameter: a constant, which is written as `write_constant` does."""
+        in_brackets = self.accept_symbol(TokenType.L_PAREN)
+        sign = "-" if self.accept_symbol(TokenType.DASH) else ""
+        kind = None
+        if not sign:
+            kind = next((k for k in ("TIMESTAMP", "DATE") if self.sees(k)), None)
+            word = next((w for w in ("NULL", "TRUE", "FALSE") if self.sees(w)), None)
+            if kind is not None:
+                self.accept(kind)
+            elif word is not None and self.accept(word):
+                found = word
+        if kind is not None or (not sign and self.sees_symbol(TokenType.STRING)):
+            value, _ = self.string(f"the value of {key}")
+            found = f"{kind} " * (kind is not None) + "'" + value.replace("'", "''") + "'"
+        elif sign or word is None:
+            if not self.accept_symbol(TokenType.NUMBER):
+                self.fail_expecting(
+                    f"the value of {key}: a string, a number, TRUE, FALSE, NULL, a DATE or a "
+                    "TIMESTAMP"
+                )
+            found = f"({sign}{self._prev.text})" if sign else self._prev.text
+        if in_brackets:
+            self.expect_symbol(TokenType.R_PAREN, ")")
+        return found
+
+    def fill_parameters(self, constants: dict[str, str]) -> tuple[str, str]:
+        """Put the constants of parameters in their places, in the tokens that are not read yet.
+
+        A constant has the place of its parameter. Returns what is not read yet as text with the
+        constants, and with the parameters: one space between two tokens.
+
+        Raises:
+            MillpondError: CQL-102, a parameter has no value; CQL-103, a value has no parameter.
+        """
+        begin = max(self._index, 0)
+        tokens, written = [], []
+        pieces: list[str] = []
+        at = self.here().start
+        used = set()
+        for token in self._tokens[begin:]:
+            written.append(self.sql[token.start : token.end + 1])
+            if token.token_type is not TokenType.PARAMETER:
+                tokens.append(token)
+                continue
+            name = token.text[1:]
+            if name not in constants:
+                self.fail_parameter(token)
+            used.add(name)
+            pieces += self.sql[at : token.start], constants[name]
+            at = token.end + 1
+            for constant in tokenize(constants[name]):
+                constant.start, constant.end = token.start, token.end
+                tokens.append(constant)
+        if left := sorted(constants.keys() - used):
+            raise self.fault(
+                f'the query has no parameter "${left[0]}"',
+                hint="Leave the value out, or write the parameter in the query.",
+            )
+        end = self._tokens[-1].end + 1
+        self._tokens[begin:] = tokens
+        self._tokens_size = len(self._tokens)
+        self._index = begin - 1
+        self._advance()
+        return "".join((*pieces, self.sql[at:end])), " ".join(written)
 
     def _secret(self) -> str | None:
         """Read `secret('name')`, which a source's option may have for a value; None if not ahead.

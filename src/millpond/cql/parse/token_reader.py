@@ -99,6 +99,18 @@ class TokenReader(DuckDBParser):
         """Fail because the current token is not `what`."""
         raise self.fault(f"expected {what}, but {self.describe_current()}", hint=hint)
 
+    def fail_parameter(self, token: Token) -> NoReturn:
+        """Fail because a parameter, `$name`, has no value."""
+        raise self.fault(
+            f'the parameter "{token.text}" has no value',
+            code="CQL-102",
+            hint=f"Write CREATE QUERY name WITH ({token.text} = value) AS query, or give params: "
+            + '{"'
+            + token.text[1:]
+            + '": value}.',
+            span=Span(token.start, token.end + 1),
+        )
+
     # Reading
 
     def sees(self, *words: str) -> bool:

@@ -35,6 +35,8 @@ _OPENING = {
     TokenType.L_BRACKET: (TokenType.R_BRACKET, "["),
 }
 _CLOSING = {TokenType.R_PAREN: ")", TokenType.R_BRACKET: "]"}
+#: A parameter of a query: `$name`.
+_PARAMETER = re.compile(r"\$[A-Za-z_]\w*")
 _WORD_START = re.compile(r"[\w'\".$]")
 _FOREIGN = {
     TokenType.L_BRACE,
@@ -150,7 +152,9 @@ def _check(text: str, tokens: list[Token]) -> None:
         token.comments = []
         if kind is TokenType.VAR:
             if not is_name(token.text):
-                raise _unreadable(text, Span(token.start, token.end + 1))
+                if not _PARAMETER.fullmatch(token.text):
+                    raise _unreadable(text, Span(token.start, token.end + 1))
+                token.token_type = TokenType.PARAMETER
         elif kind is TokenType.NUMBER:
             start = token.start
             pattern = _NUMBER
@@ -272,7 +276,7 @@ def _unreadable(text: str, span: Span) -> MillpondError:
         )
     elif char in "?@\\$" and char:
         hint = (
-            "CQL has no variables and no parameters: write the value itself, or read it from a "
+            "CQL has no variables: write the value itself, a parameter $name, or read it from a "
             "relation; put odd names in double quotes."
         )
     else:

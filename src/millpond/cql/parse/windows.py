@@ -13,30 +13,7 @@ from millpond.cql.parse.token_reader import TokenReader
 from millpond.cql.tree.nodes import QUALIFIER, Period, PeriodBound, StreamWindow
 from millpond.cql.tree.places import place
 from millpond.errors import MillpondError, Span
-
-#: Microseconds in each unit in which durations are printed, longest unit first.
-UNITS: dict[str, int] = {
-    "WEEK": 604_800_000_000,
-    "DAY": 86_400_000_000,
-    "HOUR": 3_600_000_000,
-    "MINUTE": 60_000_000,
-    "SECOND": 1_000_000,
-    "MILLISECOND": 1_000,
-    "MICROSECOND": 1,
-}
-
-#: Microseconds in each unit, by every name of the unit.
-UNIT_NAMES: dict[str, int] = {
-    **UNITS,
-    **{f"{unit}S": size for unit, size in UNITS.items()},
-    **dict.fromkeys(("US", "USEC", "USECS"), 1),
-    **dict.fromkeys(("MS", "MSEC", "MSECS"), 1_000),
-    **dict.fromkeys(("S", "SEC", "SECS"), 1_000_000),
-    **dict.fromkeys(("MIN", "MINS"), 60_000_000),
-    **dict.fromkeys(("H", "HR", "HRS"), 3_600_000_000),
-    "D": 86_400_000_000,
-    "W": 604_800_000_000,
-}
+from millpond.model.durations import LONGEST, UNIT_NAMES, amounts
 
 _UNFIXED = {
     f"{unit}{plural}"
@@ -44,32 +21,12 @@ _UNFIXED = {
     for plural in ("", "S")
 } | {"MON", "MONS", "YR", "YRS", "CENTURIES", "DECADES", "MILLENNIA"}
 
-#: The longest duration: a longer one reaches beyond every instant.
-LONGEST = 2**60
 #: The most rows a window may hold.
 MOST_ROWS = 2**31 - 1
 
-_AMOUNT = re.compile(r"\s*([+-]?\d{1,30}(?:\.\d{0,12})?)\s*([A-Za-z]*)\s*")
 _NUMBER = re.compile(r"\d{1,30}(\.\d{0,12})?")
 _KNOWN_UNITS = "Units are microseconds, milliseconds, seconds, minutes, hours, days and weeks."
 _KINDS = "NOW, RANGE, ROWS or PARTITION BY"
-
-
-def amounts(text: str) -> list[tuple[str, str | None]]:
-    """Read the (number, unit) pairs of an interval's string; the last may lack its unit.
-
-    >>> amounts("1 hour 30"), amounts("soon")
-    ([('1', 'HOUR'), ('30', None)], [])
-    """
-    found: list[tuple[str, str | None]] = []
-    at = 0
-    while at < len(text):
-        match = _AMOUNT.match(text, at)
-        if match is None or (found and found[-1][1] is None):
-            return []
-        found.append((match[1], match[2].upper() or None))
-        at = match.end()
-    return found
 
 
 class WindowParser(TokenReader):

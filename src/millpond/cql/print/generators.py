@@ -15,7 +15,6 @@ from sqlglot.errors import ErrorLevel
 from sqlglot.generator import Generator
 from sqlglot.generators.duckdb import DuckDBGenerator
 
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.tree.asof import find_asof_keys
 from millpond.cql.tree.nodes import (
     BY_ATTRIBUTES,
@@ -32,6 +31,7 @@ from millpond.cql.tree.nodes import (
     SummaryEstimate,
 )
 from millpond.model.duckdb_words import RESERVED
+from millpond.model.durations import duration_text
 from millpond.model.function_names import restore_names
 from millpond.model.time import format_instant
 

@@ -8,20 +8,17 @@ value that somebody else has typed cannot change what a query means.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
+from sqlglot.tokenizer_core import TokenType
+
+from millpond.cql.parse.tokens import tokenize
 from millpond.errors import MillpondError, Span
 from millpond.model.time import plain_value
-
-#: Strings, quoted names and comments, in which "$" means nothing; or a parameter.
-_PARTS = re.compile(
-    r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|(?<![\w$])\$(?P<name>[A-Za-z_]\w*)",
-    re.DOTALL,
-)
 
 
 def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
@@ -48,42 +45,49 @@ def fill_constants(text: str, constants: Mapping[str, str]) -> str:
     Raises:
         MillpondError: as `fill_parameters`.
     """
-    used: set[str] = set()
-
-    def fill(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name is None:
-            return match[0]
+    pieces: list[str] = []
+    at = 0
+    for name, span in _find_parameters(text):
         if name not in constants:
             raise MillpondError(
                 "CQL-102",
                 f'the parameter "${name}" has no value',
                 hint='Give its value with params: {"' + name + '": …}.',
                 text=text,
-                span=Span(match.start(), match.end()),
+                span=span,
             )
-        used.add(name)
-        return constants[name]
-
-    filled = _PARTS.sub(fill, text)
-    if left := sorted(constants.keys() - used):
+        pieces += text[at : span.start], constants[name]
+        at = span.end
+    if left := sorted(constants.keys() - {name for name, _ in _find_parameters(text)}):
         raise MillpondError(
             "CQL-103",
             f'the query has no parameter "${left[0]}"',
             hint="Leave the value out, or write the parameter in the query.",
             text=text,
         )
-    return filled
+    return "".join((*pieces, text[at:]))
 
 
-def find_filled(text: str, constants: Mapping[str, str]) -> Iterator[tuple[re.Match[str], Span]]:
-    """Find the parameters of a text, each with the place of its constant in the filled text."""
+def find_filled(text: str, constants: Mapping[str, str]) -> Iterator[tuple[Span, Span]]:
+    """Find the parameters of a text: the place of each, and of its constant in the filled text."""
     moved = 0
-    for match in _PARTS.finditer(text):
-        if match["name"] is not None:
-            start, constant = match.start() + moved, constants[match["name"]]
-            moved += len(constant) - len(match[0])
-            yield match, Span(start, start + len(constant))
+    for name, span in _find_parameters(text):
+        start, constant = span.start + moved, constants[name]
+        moved += len(constant) - (span.end - span.start)
+        yield span, Span(start, start + len(constant))
+
+
+@lru_cache(maxsize=16)
+def _find_parameters(text: str) -> tuple[tuple[str, Span], ...]:
+    """The parameters of a text with their places; many queries of one text are filled in turn.
+
+    They are what the parser takes for parameters: nothing in strings, quoted names and comments.
+    """
+    return tuple(
+        (token.text[1:], Span(token.start, token.end + 1))
+        for token in tokenize(text)
+        if token.token_type is TokenType.PARAMETER
+    )
 
 
 def write_constant(value: Any, name: str = "value") -> str:

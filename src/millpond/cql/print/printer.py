@@ -7,13 +7,14 @@ spelling of names, windows and durations, print alike. The printed text reads as
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import singledispatch
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
 
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.parse.queries import QueryParser
 from millpond.cql.parse.tokens import CqlTokenizer
 from millpond.cql.print.dialect import print_query
@@ -48,6 +49,7 @@ from millpond.cql.tree.statements import (
 from millpond.errors import Span
 from millpond.model.constraints import FOREIGN_KEY, UNIQUE, Constraint
 from millpond.model.duckdb_words import quote_name
+from millpond.model.durations import duration_text
 from millpond.model.secret_options import name_of_secret
 from millpond.model.time import END, format_instant
 
@@ -84,7 +86,7 @@ def meaning(statement: Statement) -> tuple[Any, ...]:
     """
     values = [type(statement).__name__]
     for field in fields(statement):
-        if field.name not in ("text", "offset") and not field.name.endswith("span"):
+        if field.name not in ("text", "filled_text", "offset") and not field.name.endswith("span"):
             values.append(_without_places(getattr(statement, field.name)))
     return tuple(values)
 
@@ -170,10 +172,13 @@ def _(statement: CreateDerived) -> str:
 
 @_print.register
 def _(statement: CreateQuery) -> str:
-    options = f" WITH {_options(statement.options, ' = ')}" if statement.options else ""
+    given = statement.options or statement.constants
+    options = f" WITH {_options(statement.options, ' = ', statement.constants)}" if given else ""
     name = _new_name(statement)
     replacing = "OR REPLACE " * statement.or_replace
-    return f"CREATE {replacing}QUERY {name}{options} AS {print_query(statement.query)}"
+    # A query with parameters is printed as written: its tree has their values.
+    query = statement.written_query if statement.constants else print_query(statement.query)
+    return f"CREATE {replacing}QUERY {name}{options} AS {query}"
 
 
 @_print.register
@@ -221,7 +226,7 @@ def _(statement: Ask) -> str:
 @_print.register
 def _(statement: Alter) -> str:
     kind, name = statement.kind.upper(), print_name(statement.name)
-    return f"ALTER {kind} {name} SET {_options(statement.options, ' = ')}"
+    return f"ALTER {kind} {name} SET {_options(statement.options, ' = ', statement.constants)}"
 
 
 @_print.register
@@ -351,8 +356,12 @@ def _string(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _options(options: dict[str, Any], sign: str) -> str:
-    return f"({', '.join(f'{_key(key)}{sign}{_value(v, sign)}' for key, v in options.items())})"
+def _options(
+    options: dict[str, Any], sign: str, constants: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    parts = [f"{_key(key)}{sign}{_value(value, sign)}" for key, value in options.items()]
+    parts += [f"${name}{sign}{constant}" for name, constant in constants.items()]
+    return f"({', '.join(parts)})"
 
 
 def _key(key: str) -> str:

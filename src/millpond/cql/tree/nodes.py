@@ -61,7 +61,7 @@ class Period(exp.Expression):
 class SummaryEstimate(exp.Expression, exp.Func):
     """`SUMMARY(this).ESTIMATE.kind(expressions)`: what a summary says of some values.
 
-    `this` is the summary's identifier, `kind` one of the names in `millpond.model.estimates`, in
+    `this` is the summary's identifier, `kind` one of the names in `millpond.model.summaries`, in
     lower case; `inside` is the name of the function that computes it in DuckDB, once it is bound.
     """
 

@@ -190,13 +190,33 @@ class CreateSink(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateQuery(Statement):
-    """`CREATE [OR REPLACE] QUERY [IF NOT EXISTS] name [WITH (…)] AS query`."""
+    """`CREATE [OR REPLACE] QUERY [IF NOT EXISTS] name [WITH (…)] AS query`.
+
+    Attributes:
+        query: The query's tree, with constants for its parameters.
+        constants: The constant of CQL that each parameter of the query stands for, by name.
+        template: If the query has parameters: its tokens as they are written, with spaces between.
+        filled_text: If the query has parameters: its text with constants for them.
+    """
 
     name: str
     query: exp.Expression
     options: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    template: str = ""
+    filled_text: str = ""
     if_not_exists: bool = False
     or_replace: bool = False
+
+    @property
+    def query_text(self) -> str:
+        """The text of the query, with constants for its parameters."""
+        return self.filled_text or self.written_query
+
+    @property
+    def written_query(self) -> str:
+        """The text of the query as written, with its parameters."""
+        return super().query_text
 
 
 #: What creates something that has a name.
@@ -248,11 +268,15 @@ class Ask(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Alter(Statement):
-    """`ALTER kind name SET (…)`; `kind` is 'query', 'stream' or 'sink'."""
+    """`ALTER kind name SET (…)`; `kind` is 'query', 'stream' or 'sink'.
+
+    `constants` are the new values of a query's parameters, constants of CQL by name.
+    """
 
     kind: str
     name: str
     options: dict[str, Any]
+    constants: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

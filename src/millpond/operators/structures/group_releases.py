@@ -28,6 +28,24 @@ from millpond.operators.structures.releases import is_used, may_read
 from millpond.synopses.key_filter import KeyFilter
 
 
+def find_grouped(rows: Node, by: Sequence[int | str]) -> tuple[str, frozenset[str]] | None:
+    """Find the stream and the folded columns by which groups may be released; None if none are.
+
+    Args:
+        rows: What is grouped.
+        by: The keys: columns by place, or SQL.
+    """
+    places = [key for key in by if isinstance(key, int)]
+    source = find_source(rows) if places and len(places) == len(by) else None
+    if source is None or source.feed is None or rows.pattern is not Pattern.MONOTONIC:
+        return None
+    if not all(is_hashable(rows.schema.field(place).type) for place in places):
+        return None
+    names = [trace_to_source(rows, place) for place in places]
+    known = frozenset(name for name in names if name is not None)
+    return (source.feed[1], known) if None not in names else None
+
+
 def find_group_rules(
     rows: Node, by: Sequence[int | str], constraints: Constraints
 ) -> tuple[ReleaseRule, ...]:
@@ -38,14 +56,10 @@ def find_group_rules(
         by: The keys: columns by place, or SQL.
         constraints: The constraints of streams.
     """
-    places = [key for key in by if isinstance(key, int)]
-    source = find_source(rows) if constraints and places and len(places) == len(by) else None
-    if source is None or source.feed is None or rows.pattern is not Pattern.MONOTONIC:
+    grouped = find_grouped(rows, by) if constraints else None
+    if grouped is None:
         return ()
-    if not all(is_hashable(rows.schema.field(place).type) for place in places):
-        return ()
-    names = {trace_to_source(rows, place) for place in places}
-    stream = source.feed[1]
+    stream, names = grouped
     return tuple(
         ReleaseRule(constraint, stream, 0)
         for constraint in constraints.get(stream, ())

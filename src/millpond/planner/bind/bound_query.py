@@ -10,7 +10,7 @@ prints it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 from sqlglot import exp
@@ -67,24 +67,18 @@ class StreamLeaf:
 
     def with_literals(self, literals: Literals) -> StreamLeaf:
         """Copy the leaf for a query with other constants."""
-        shapes = self.shapes
-        if not shapes:
+        if not self.shapes:
             return self
-        copied = StreamLeaf(
-            self.table,
-            self.stream,
-            self.window,
-            self.sample,
-            self.columns,
-            self.before_shape,
-            self.pushed_shape,
-            self.after_shape,
-            literals,
-            self.hidden,
-            self.seed,
-        )
-        copied.__dict__["shapes"] = shapes  # they are the template's
+        copied = StreamLeaf.__new__(StreamLeaf)
+        # Thousands of queries are registered together: calling `StreamLeaf` takes longer.
+        copied.__dict__.update(self._shared)
+        copied.__dict__["literals"] = literals
         return copied
+
+    @cached_property
+    def _shared(self) -> dict[str, object]:
+        """What queries with other constants share with it."""
+        return {"shapes": self.shapes, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     @cached_property
     def shapes(self) -> tuple[exp.Expr, ...]:
@@ -189,6 +183,20 @@ class BoundQuery:
     estimates: Mapping[str, NamedEstimate] = field(default_factory=lambda: _NO_ESTIMATES)
     preference: BoundPreference | None = None
     partial: PartialShape | str = ""
+
+    def with_constants(self, text: str, literals: Literals) -> BoundQuery:
+        """Copy the query for another text of its shape."""
+        copied = BoundQuery.__new__(BoundQuery)
+        own = copied.__dict__
+        own.update(self._shared)
+        own["text"], own["literals"] = text, literals
+        own["streams"] = tuple([leaf.with_literals(literals) for leaf in self.streams])
+        return copied
+
+    @cached_property
+    def _shared(self) -> dict[str, object]:
+        """What other texts of its shape share with it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @property
     def summaries(self) -> frozenset[SummaryDef]:

@@ -95,6 +95,8 @@ def find_partial_shape(
     """Find how a query can be answered in parts; if it cannot, say why."""
     if not isinstance(body, exp.Select) or scope is None:
         return "it is no plain SELECT"
+    if any(node is not body for node in body.find_all(exp.Query)):
+        return "it has a subquery"
     if [s.leaf for s in scope.sources] != list(streams) or not 1 <= len(streams) <= 2:
         return "its FROM clause is not one stream or two"
     if any(isinstance(s.window, Rows) or s.sample is not None for s in streams):
@@ -103,8 +105,6 @@ def find_partial_shape(
         return "it reads what a stream rejected or shed"
     if any(body.args.get(k) for k in ("order", "limit", "offset", "distinct", "group", "qualify")):
         return "it has ORDER BY, LIMIT, DISTINCT, GROUP BY or QUALIFY"
-    if any(node is not body for node in body.find_all(exp.Query)):
-        return "it has a subquery"
     if is_row_by_row(scope):
         if len(streams) == 1:
             return PartialShape("selection")

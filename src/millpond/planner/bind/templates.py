@@ -51,7 +51,7 @@ _MOST_LONG = 8
 _ShapeKey = tuple[str, ...]
 
 #: A string, or a number that touches no name, point or sign of an exponent.
-_CONSTANT = re.compile(r"(?<![\w$])'(?:[^']|'')*'|(?<![\w$.])\d+(?:\.\d+)?(?![\w$.])")
+_CONSTANT = re.compile(r"((?<![\w$])'(?:[^']|'')*'|(?<![\w$.])\d+(?:\.\d+)?(?![\w$.]))")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,16 +243,16 @@ def _outline(text: str) -> tuple[str, list[str]]:
     ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
     """
     values: list[str] = []
-
-    def note(match: re.Match[str]) -> str:
-        constant = match[0]
+    pieces = _CONSTANT.split(text)
+    for place in range(1, len(pieces), 2):
+        constant = pieces[place]
         if constant[0] == "'":
             values.append(constant[1:-1].replace("''", "'"))
-            return "\0'"
-        values.append(constant)
-        return "\0" + _number_kind(constant)
-
-    return _CONSTANT.sub(note, text), values
+            pieces[place] = "\0'"
+        else:
+            values.append(constant)
+            pieces[place] = "\0" + _number_kind(constant)
+    return "".join(pieces), values
 
 
 def _places(text: str) -> list[tuple[int, int]]:
@@ -280,24 +280,4 @@ def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | Non
         if form is not None and not form.fullmatch(value):
             return None
         literals[place] = value
-    bound = template.binding.query
-    return BoundQuery(
-        text=text,
-        streams=tuple([leaf.with_literals(literals) for leaf in bound.streams]),
-        relations=bound.relations,
-        projection=bound.projection,
-        output=bound.output,
-        to_stream=bound.to_stream,
-        ordered=bound.ordered,
-        tree=bound.tree,
-        literals=literals,
-        join=bound.join,
-        functions=bound.functions,
-        views=bound.views,
-        aggregates=bound.aggregates,
-        grouped=bound.grouped,
-        approximations=bound.approximations,
-        estimates=bound.estimates,
-        preference=bound.preference,
-        partial=bound.partial,
-    )
+    return template.binding.query.with_constants(text, literals)

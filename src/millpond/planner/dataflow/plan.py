@@ -16,8 +16,8 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from millpond.catalog.objects import RelationDef, StreamDef
-from millpond.cql.parse.durations import duration_text
 from millpond.errors import MillpondError
+from millpond.model.durations import duration_text
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
 from millpond.operators.protocol.node import Node

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.dialect import print_query
 from millpond.cql.tree import nodes
+from millpond.model.durations import duration_text
 from millpond.model.patterns import ATTACHED, MONOTONIC, RELATION, RULES, Edge, Pattern, window_edge
 from millpond.model.time import format_instant
 from millpond.model.windows import Bound, Now, Period, Range, Rows, Unbounded, Window

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
@@ -37,7 +38,7 @@ class AvroDecoder:
         self._payload = payload
         self._fastavro = import_fastavro()
         self._schemas: dict[int, Any] = {}
-        self._own = None if options.registry else self._parse(read_schema(options))
+        self._own = None if options.registry else read_schema(options)
 
     def decode(self, values: Sequence[bytes | None]) -> pa.Table:
         """Decode values into the columns; a record without a value gives NULLs."""
@@ -72,7 +73,7 @@ class AvroDecoder:
                 raise ValueError("it does not begin with the number of a schema")
             number = struct.unpack(">I", value[1:5])[0]
             if number not in self._schemas:
-                self._schemas[number] = self._parse(fetch_schema(self._options, number))
+                self._schemas[number] = fetch_schema(self._options, number)
             schema = self._schemas[number]
             body.seek(5)
         row = self._fastavro.schemaless_reader(body, schema)
@@ -81,9 +82,6 @@ class AvroDecoder:
         if not isinstance(row, dict):
             raise ValueError("it is no record")
         return row
-
-    def _parse(self, schema: Any) -> Any:
-        return self._fastavro.parse_schema(schema)
 
 
 def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
@@ -98,7 +96,6 @@ def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:
     Raises:
         MillpondError: CQL-214 for a column; DATA-502, the schema cannot be read.
     """
-    fastavro = import_fastavro()
     if (options.schema is None) == (options.registry is None):
         raise MillpondError(
             "CQL-214",
@@ -112,11 +109,7 @@ def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:
     for schema in schemas:
         if schema is None:
             continue  # the subject has no schema yet
-        try:
-            parsed = fastavro.parse_schema(schema)
-        except Exception as error:  # fastavro's errors have no base of their own
-            raise source_error(options, f"The Avro schema is wrong: {error}") from None
-        members = [f["name"] for f in parsed.get("fields", ())] if isinstance(parsed, dict) else []
+        members = [f["name"] for f in schema.get("fields", ())] if isinstance(schema, dict) else []
         known = {name.lower() for name in members}
         if unknown := [name for name in payload if name.lower() not in known]:
             raise MillpondError(
@@ -130,22 +123,49 @@ def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:
 def read_schema(options: KafkaOptions) -> Any:
     """Read the schema's file."""
     try:
-        return json.loads(Path(options.schema or "").read_text(encoding="utf-8"))
+        schema = json.loads(Path(options.schema or "").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise source_error(options, f"The Avro schema cannot be read: {error}") from None
+    return _parse(options, schema, {})
 
 
 def fetch_schema(options: KafkaOptions, number: int) -> Any:
-    """Fetch a schema from the registry by its number."""
-    answer = _get(options, f"schemas/ids/{number}")
-    if answer.status_code == 404:
+    """Fetch a schema from the registry by its number.
+
+    Raises:
+        ValueError: the registry has none of this number.
+        MillpondError: DATA-502, it does not answer, or the schema cannot be used.
+    """
+    schema = _fetch(options, f"schemas/ids/{number}", {})
+    if schema is None:
         raise ValueError(f"the registry has no schema {number}")
-    return _schema_in(options, answer)
+    return schema
 
 
 def _latest_schema(options: KafkaOptions, topic: str) -> Any | None:
-    answer = _get(options, f"subjects/{topic}-value/versions/latest")
-    return None if answer.status_code == 404 else _schema_in(options, answer)
+    return _fetch(options, f"subjects/{topic}-value/versions/latest", {})
+
+
+def _fetch(options: KafkaOptions, path: str, named: dict[str, Any]) -> Any | None:
+    """Fetch a schema, after those that it refers to, whose types `named` takes; None for none."""
+    answer = _get(options, path)
+    if answer.status_code == 404:
+        return None
+    schema, references = _schema_in(options, answer)
+    for subject, version in references:
+        if _fetch(options, f"subjects/{quote(subject, '')}/versions/{version}", named) is None:
+            missing = f'The registry has no version {version} of "{subject}", which a schema names.'
+            raise source_error(options, missing)
+    return _parse(options, schema, named)
+
+
+def _parse(options: KafkaOptions, schema: Any, named: dict[str, Any]) -> Any:
+    try:
+        return import_fastavro().parse_schema(schema, named_schemas=named)
+    except MillpondError:
+        raise
+    except Exception as error:  # fastavro's errors have no base of their own
+        raise source_error(options, f"The Avro schema is wrong: {error}") from None
 
 
 def _get(options: KafkaOptions, path: str) -> httpx.Response:
@@ -156,12 +176,14 @@ def _get(options: KafkaOptions, path: str) -> httpx.Response:
         raise source_error(options, f"The schema registry does not answer: {error}") from None
 
 
-def _schema_in(options: KafkaOptions, answer: httpx.Response) -> Any:
+def _schema_in(options: KafkaOptions, answer: httpx.Response) -> tuple[Any, list[tuple[str, int]]]:
+    """The schema of an answer, and the subjects and versions that it refers to."""
     try:
         answer.raise_for_status()
         given = answer.json()
         if given.get("schemaType", "AVRO") != "AVRO":
             raise ValueError(f"its type is {given['schemaType']}")
-        return json.loads(given["schema"])
-    except (httpx.HTTPError, ValueError, KeyError, AttributeError) as error:
+        references = [(str(r["subject"]), int(r["version"])) for r in given.get("references") or ()]
+        return json.loads(given["schema"]), references
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise source_error(options, f"The registry's schema cannot be read: {error}") from None

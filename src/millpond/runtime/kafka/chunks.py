@@ -31,6 +31,10 @@ def chunk_of(
     if records.lost is not None:
         first, last = records.lost
         gone = f"records {first} to {last} were gone before they were read"
+        if last is None:
+            gone = (
+                f"the topic was made anew, records from {first} on were gone before they were read"
+            )
         rows = pa.table({REFUSED: [gone], CORRUPT: [""]})
         return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))
     rows = decode(records)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from millpond.errors import MillpondError
+from millpond.runtime.kafka.client_log import Complaints, log
 from millpond.runtime.kafka.options import KafkaOptions, read_start
 from millpond.runtime.kafka.packages import import_kafka
-
-log = logging.getLogger("millpond.kafka")
 
 #: Offsets by topic and by partition, as JSON has them.
 Offsets = dict[str, dict[str, int]]
@@ -28,11 +26,12 @@ _PASSING = (
 )
 
 
-def make_consumer(options: KafkaOptions) -> Any:
+def make_consumer(options: KafkaOptions, **more: Any) -> Any:
     """A consumer that reads where it is told to; it joins no group and commits nothing."""
     kafka = import_kafka()
     settings = {
         **options.client(),
+        **more,
         "group.id": "millpond",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
@@ -53,9 +52,11 @@ class Topics:
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._kafka = import_kafka()
-        self._consumer = make_consumer(options)
+        self._complaints = Complaints()
+        callback = {"error_cb": self._complaints.note}
+        self._consumer = make_consumer(options, **callback)
         with naming_errors(options):
-            self._admin = self._kafka.admin.AdminClient(options.client(), logger=log)
+            self._admin = self._kafka.admin.AdminClient(options.client() | callback, logger=log)
 
     def close(self) -> None:
         """Close the connections."""
@@ -68,7 +69,7 @@ class Topics:
             MillpondError: DATA-502, there is no such topic, or no broker answers.
         """
         found = []
-        with naming_errors(self._options):
+        with self._naming_reasons():
             for name in self._options.topics:
                 topic = self._consumer.list_topics(name, timeout=_SECONDS).topics.get(name)
                 if topic is None or topic.error is not None:
@@ -76,6 +77,34 @@ class Topics:
                     raise source_error(self._options, f'Topic "{name}": {why}.')
                 found += [(name, number) for number in topic.partitions]
         return sorted(found)
+
+    @contextmanager
+    def _naming_reasons(self) -> Iterator[None]:
+        """Name errors, and the reason why nobody answers where the client was told one."""
+        self._complaints.last = None
+        try:
+            with naming_errors(self._options):
+                yield
+        except MillpondError:
+            self._consumer.poll(0)  # has it call back
+            if (reason := self._complaints.last) is None:
+                raise
+            raise source_error(self._options, _without_secrets(reason, self._options)) from None
+
+    def find_ids(self) -> dict[str, str]:
+        """The id of each topic: a topic that was deleted and made anew has another.
+
+        A broker that knows of no ids gives one of zeros, which says nothing.
+        """
+        found = {}
+        with naming_errors(self._options):
+            names = self._kafka.TopicCollection(list(self._options.topics))
+            asked = self._admin.describe_topics(names, request_timeout=_SECONDS)
+            for name, answer in asked.items():
+                id = str(answer.result(timeout=_SECONDS + 5).topic_id)
+                if id.strip("A="):
+                    found[name] = id
+        return found
 
     def latest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
         """The offsets after the last records that can be read."""

@@ -103,7 +103,11 @@ def _read_json_block(values: Sequence[bytes | None], payload: Schema) -> pa.Tabl
 
 
 def decode_csv(values: Sequence[bytes | None], payload: Schema, sep: str) -> pa.Table:
-    """Read a line of CSV a value, whose values stand for the columns as they are declared."""
+    """Read a line of CSV a value, whose values stand for the columns as they are declared.
+
+    A line that ends before the columns that were added to the stream is as old as that, and lacks
+    them.
+    """
     texts, refused = _texts(values)
     names = [f.name for f in payload.fields]
     lines: list[bytes] = []
@@ -114,10 +118,36 @@ def decode_csv(values: Sequence[bytes | None], payload: Schema, sep: str) -> pa.
         if "\n" in line or "\r" in line or line.count('"') % 2:
             corrupt[place], line = text, ""
         lines.append(line.encode())
-    bad: list[int] = []
+    table, bad = _read_lines(lines, names, sep)
+    least = len(names) - len(payload.added)
+    if older := {place: count for place, count in bad.items() if least <= count < len(names)}:
+        for place, count in older.items():
+            lines[place] += sep.encode() * (len(names) - count)
+        table, bad = _read_lines(lines, names, sep)
+    if bad:
+        for place in bad:
+            # An empty line stands for a record that has no value, or cannot be read.
+            if lines[place]:
+                corrupt[place] = texts[place]
+        good = [n for n in range(len(lines)) if n not in bad]
+        places: list[int | None] = [None] * len(lines)
+        for row, place in enumerate(good):
+            places[place] = row
+        table = table.take(pa.array(places, pa.int64()))
+    if any(line is not None for line in corrupt):
+        table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
+    return _with_refused(table, refused, values)
+
+
+def _read_lines(
+    lines: Sequence[bytes], names: Sequence[str], sep: str
+) -> tuple[pa.Table, dict[int, int]]:
+    """Read lines as texts; the places of those that have not as many values as there are names,
+    which have no row, each with how many it has."""
+    bad: dict[int, int] = {}
 
     def note(row: pyarrow.csv.InvalidRow) -> str:
-        bad.append(row.number - 1)
+        bad[row.number - 1] = row.actual_columns
         return "skip"
 
     table = pyarrow.csv.read_csv(
@@ -133,19 +163,7 @@ def decode_csv(values: Sequence[bytes | None], payload: Schema, sep: str) -> pa.
             quoted_strings_can_be_null=False,
         ),
     )
-    if bad:
-        for place in bad:
-            # An empty line stands for a record that has no value, or cannot be read.
-            if lines[place]:
-                corrupt[place] = texts[place]
-        good = [n for n in range(len(lines)) if n not in set(bad)]
-        places: list[int | None] = [None] * len(lines)
-        for row, place in enumerate(good):
-            places[place] = row
-        table = table.take(pa.array(places, pa.int64()))
-    if any(line is not None for line in corrupt):
-        table = table.append_column(CORRUPT, pa.array(corrupt, pa.string()))
-    return _with_refused(table, refused, values)
+    return table, bad
 
 
 def _texts(values: Sequence[bytes | None]) -> tuple[list[str | None], list[str | None]]:

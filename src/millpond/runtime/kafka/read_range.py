@@ -27,12 +27,26 @@ _LOCAL = threading.local()
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of one partition: from offset `first` (-1: the first there is) to before `stop`."""
+    """Records of one partition: from offset `first` to before `stop`.
+
+    A `first` of -1 is the first there is. Below that it is the first there is of a topic that was
+    made anew, and says how far the old one was read (`make_anew`).
+    """
 
     topic: str
     partition: int
     first: int
     stop: int
+
+    @property
+    def old_end(self) -> int | None:
+        """Up to where the old topic was read, if the topic was made anew."""
+        return -2 - self.first if self.first < -1 else None
+
+    @staticmethod
+    def make_anew(old_end: int) -> int:
+        """The `first` of a topic that was made anew when the old one was read up to an offset."""
+        return -2 - old_end
 
 
 @dataclass
@@ -45,7 +59,7 @@ class Records:
         times: Milliseconds since 1970, None where a record has no time.
         headers: Lists of (name, bytes or None), or None.
         lost: The first and last offset of records that were gone before they were read, before
-            these; None for none.
+            these; None for none. Of a topic that was made anew nobody knows the last.
     """
 
     topic: str
@@ -55,7 +69,7 @@ class Records:
     values: list[bytes | None] = field(default_factory=list)
     times: list[int | None] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
-    lost: tuple[int, int] | None = None
+    lost: tuple[int, int | None] | None = None
 
 
 def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
@@ -70,16 +84,19 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
     place = kafka.TopicPartition(range.topic, range.partition)
     with naming_errors(options):
         earliest, end = consumer.get_watermark_offsets(place, timeout=_PATIENCE)
-    first, lost = range.first, None
+    first = range.first
+    lost: tuple[int, int | None] | None = None
     if first < 0:
         first = earliest
+        if range.old_end is not None:
+            lost = range.old_end, None
     if end < range.stop:
         raise _loss_error(options, range, end, range.stop - 1)
     if first < earliest:
-        lost = first, min(earliest, range.stop) - 1
+        last = min(earliest, range.stop) - 1
         if options.on_loss == "stop":
-            raise _loss_error(options, range, *lost)
-        first = earliest
+            raise _loss_error(options, range, first, last)
+        first, lost = earliest, (first, last)
     if lost is not None:
         yield Records(range.topic, range.partition, lost=lost)
     if first >= range.stop:
@@ -145,10 +162,14 @@ def _consumer(options: KafkaOptions) -> Any:
 
 
 def _loss_error(options: KafkaOptions, range: OffsetRange, first: int, last: int) -> MillpondError:
+    return loss_error(options, describe_loss(range, first, last))
+
+
+def loss_error(options: KafkaOptions, loss: str) -> MillpondError:
+    """The error of a stream that stops because records are lost; `loss` says which."""
     return source_error(
         options,
-        f"{describe_loss(range, first, last)} The stream has stopped, so that nobody takes "
-        "what is left for everything.",
+        f"{loss} The stream has stopped, so that nobody takes what is left for everything.",
         "DROP the stream (CASCADE drops what reads it, too) and CREATE it again; with the option "
         "on_loss 'continue' it goes on, and the loss is one of its rejects.",
     )

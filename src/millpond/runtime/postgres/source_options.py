@@ -19,8 +19,8 @@ from millpond.runtime.postgres.connect import (
 FORMAT = "postgres"
 #: The options that a statement can have.
 OPTIONS = (*SERVER_OPTIONS, "table")
-#: What Millpond adds to them: the slot that is read, and the table's number.
-ADDED = ("slot", "oid")
+#: What Millpond adds to them: the slot that is read, the table's number, its columns' form.
+ADDED = ("slot", "oid", "form")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,8 @@ class TableSource:
         slot: The replication slot that is read, which is also the publication's name; empty until
             there is one.
         oid: The table's number; 0 until it is known.
+        form: The columns that are followed as they were when the relation was created; empty
+            where that is not known.
         allows: Which addresses may be connected to; None: all.
     """
 
@@ -40,6 +42,7 @@ class TableSource:
     table: str
     slot: str
     oid: int
+    form: str
     allows: Callable[[str, int], bool] | None
 
 
@@ -74,6 +77,7 @@ def read_source(
         table,
         source.options.get("slot", ""),
         int(source.options.get("oid", "0")),
+        source.options.get("form", ""),
         allows,
     )
 

@@ -7,7 +7,8 @@ database drops the slot.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,40 @@ _FETCHED = 20_000
 
 
 @dataclass(frozen=True)
+class TableForm:
+    """What of a table is another thing once its values were rewritten without a word in the log.
+
+    `ALTER TABLE … ALTER COLUMN … TYPE … USING` and a column that goes and comes again change the
+    values of all rows, and replication tells of none of them.
+
+    Attributes:
+        file: The number of the file that has the rows; TRUNCATE and VACUUM FULL change it, too.
+        columns: By column its number, its type and the type's modifier.
+    """
+
+    file: int
+    columns: Mapping[str, tuple[int, int, int]]
+
+    def write(self, columns: Iterable[str]) -> str:
+        """As text, of some columns."""
+        return json.dumps({"file": self.file, **{name: self.columns[name] for name in columns}})
+
+    def find_difference(self, written: str) -> str | None:
+        """Say what of a form that was written down is another thing now; None for nothing."""
+        before = json.loads(written)
+        file = before.pop("file")
+        for name, (number, *kind) in before.items():
+            now = self.columns.get(name)
+            if now is None:
+                return f'The table has no column "{name}" any more.'
+            if now[0] != number:
+                return f'The column "{name}" is not the one it was: it was dropped, or renamed.'
+            if list(now[1:]) != kind and self.file != file:
+                return f'The column "{name}" has another type, and its values were rewritten.'
+        return None
+
+
+@dataclass(frozen=True)
 class FollowedTable:
     """A table as it is now.
 
@@ -29,12 +64,14 @@ class FollowedTable:
         columns: Its columns, in order.
         keys: The columns by which changes name the old row; none without a replica identity.
         identity: 'd', 'n', 'f' or 'i'.
+        form: Its columns' numbers and types.
     """
 
     oid: int
     columns: tuple[str, ...]
     keys: frozenset[str]
     identity: str
+    form: TableForm
 
 
 @dataclass(frozen=True)
@@ -113,14 +150,9 @@ def describe_table(connection: Any, relation: str, table: str) -> FollowedTable:
             "Name a table with its schema, as 'public.planes'; of a partitioned one, its parts.",
         )
     oid, _, identity = found[0]
-    columns = ask(
-        connection,
-        "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped"
-        " AND attgenerated = '' ORDER BY attnum",
-        oid,
-    )
+    form = read_form(connection, oid)
     which = {"d": "indisprimary", "i": "indisreplident"}.get(identity)
-    names = tuple(name for (name,) in columns)
+    names = tuple(form.columns)
     keys: frozenset[str] = frozenset(names if identity == "f" else ())
     if which is not None:
         rows = ask(
@@ -130,7 +162,19 @@ def describe_table(connection: Any, relation: str, table: str) -> FollowedTable:
             oid,
         )
         keys = frozenset(name for (name,) in rows)
-    return FollowedTable(oid, names, keys, identity)
+    return FollowedTable(oid, names, keys, identity, form)
+
+
+def read_form(connection: Any, oid: int) -> TableForm:
+    """A table's columns, in order; of a table that is gone there are none."""
+    rows = ask(
+        connection,
+        "SELECT c.relfilenode::bigint, attname, attnum, atttypid::bigint, atttypmod"
+        " FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attrelid = %s"
+        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+        oid,
+    )
+    return TableForm(rows[0][0] if rows else 0, {name: tuple(kind) for _, name, *kind in rows})
 
 
 def publish(connection: Any, slot: str, table: str) -> None:
@@ -149,11 +193,12 @@ def publish(connection: Any, slot: str, table: str) -> None:
 
 
 def published_oids(connection: Any, slot: str) -> set[int]:
-    """The tables that the publication tells of."""
+    """The tables that the publication tells of, of all that happens to them."""
     rows = ask(
         connection,
         "SELECT r.prrelid::bigint FROM pg_publication_rel r JOIN pg_publication p"
-        " ON p.oid = r.prpubid WHERE p.pubname = %s",
+        " ON p.oid = r.prpubid WHERE p.pubname = %s"
+        " AND p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate",
         slot,
     )
     return {oid for (oid,) in rows}

@@ -29,11 +29,11 @@ from pyspark.sql.streaming.datasource import (
 from millpond.catalog.objects import StreamDef
 from millpond.runtime.spark.checkpoint import note_once
 from millpond.runtime.spark.kafka_source import (
-    WAITING,
     RangesReader,
     note_start,
     range_columns,
     ranges_of,
+    topics_of,
 )
 from millpond.runtime.spark.sources import list_paths
 
@@ -76,11 +76,11 @@ def find_partitions(folder: Path, batch_id: int) -> list[tuple[str, int]] | None
         The topics' partitions as of the batch's end, None if the batch is of files.
     """
     lines = (folder / "offsets" / str(batch_id)).read_text().splitlines()
-    live: dict[str, dict[str, int]] | None = json.loads(lines[2]).get("live")
+    live: dict[str, Any] | None = json.loads(lines[2]).get("live")
     if live is None:
         return None
-    topics = {topic: offsets for topic, offsets in live.items() if topic != WAITING}
-    return [(topic, int(number)) for topic, offsets in topics.items() for number in offsets]
+    places = topics_of(live).items()
+    return [(topic, int(number)) for topic, offsets in places for number in offsets]
 
 
 def read_given(path: str) -> dict[str, str | None]:

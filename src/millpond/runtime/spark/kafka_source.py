@@ -26,12 +26,14 @@ from millpond.model.schema import Schema
 from millpond.runtime.kafka.avro import check_avro
 from millpond.runtime.kafka.client import Offsets, Topics
 from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
-from millpond.runtime.kafka.read_range import OffsetRange
+from millpond.runtime.kafka.read_range import OffsetRange, loss_error
 from millpond.runtime.spark.checkpoint import note_once
 
 NAME = "millpond_kafka"
 #: In an offset, beside the topics: how many records waited in them, and how many are left.
 WAITING = "?waiting"
+#: In an offset, beside the topics: the id of each, which changes when a topic is made anew.
+IDS = "?ids"
 _START = "kafka_start.json"
 _SCHEMA = "topic string, partition int, first bigint, stop bigint"
 #: The least time between two questions to the brokers for new records, and for new partitions.
@@ -75,14 +77,14 @@ def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFr
     )
 
 
-def note_start(stream: StreamDef, folder: Path) -> Offsets:
-    """Where a stream's topics are read from, written down when it was opened first."""
-    found: Offsets = note_once(folder, _START, lambda: _find_start(stream))
+def note_start(stream: StreamDef, folder: Path) -> dict[str, Any]:
+    """The offset where a stream's topics are read from, written down when it was opened first."""
+    found: dict[str, Any] = note_once(folder, _START, lambda: _find_start(stream))
     return found
 
 
 def ranges_of(
-    name: str, columns: str, given: dict[str, str], start: Offsets, slots: int
+    name: str, columns: str, given: dict[str, str], start: dict[str, Any], slots: int
 ) -> RangesReader:
     """Make the reader of a stream's topics from what the options of a data source say."""
     schema = Schema.from_json(json.loads(columns))
@@ -100,11 +102,11 @@ def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
     }
 
 
-def _find_start(stream: StreamDef) -> Offsets:
-    """Where the stream would begin now."""
+def _find_start(stream: StreamDef) -> dict[str, Any]:
+    """The offset where the stream would begin now."""
     topics = Topics(kafka_options(stream))
     try:
-        return topics.find_start()
+        return {**topics.find_start(), IDS: topics.find_ids()}
     finally:
         topics.close()
 
@@ -155,12 +157,13 @@ class KafkaRanges(DataSource):
 class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says up to where the topics go; an offset is the offsets of all partitions."""
 
-    def __init__(self, options: KafkaOptions, start: Offsets, slots: int) -> None:
+    def __init__(self, options: KafkaOptions, start: dict[str, Any], slots: int) -> None:
         self._options = options
         self._start = start
         self._slots = slots
         self._topics: Topics | None = None
         self._partitions: list[tuple[str, int]] = []
+        self._ids: dict[str, str] = {}
         self._listed_at = self._asked_at = float("-inf")
         self._target: Offsets | None = None
 
@@ -175,12 +178,16 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         ends = self._target if self._target is not None else self._ask()
-        begins = _topics_of(start)
+        begins = topics_of(start)
+        for topic in find_remade(start, {IDS: self._ids}):
+            if self._options.on_loss == "stop":
+                raise loss_error(self._options, f'The topic "{topic}" was deleted and made anew.')
+            del begins[topic]
         limited = limit_offsets(begins, ends, self._options.max_records)
-        if limited == begins:
+        if limited == topics_of(start):
             return start  # another number of waiting records alone is no batch
         counts = {"all": count_records(begins, ends), "left": count_records(limited, ends)}
-        return {**limited, WAITING: counts}
+        return {**limited, WAITING: counts, IDS: self._ids}
 
     def _ask(self) -> Offsets:
         """The ends of all partitions, as they are now; asked at most twenty times a second."""
@@ -189,16 +196,20 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._topics = Topics(self._options)
         if time.monotonic() - self._listed_at > _LIST_SECONDS:
             self._partitions = self._topics.list_partitions()
+            self._ids = self._topics.find_ids()
             self._listed_at = time.monotonic()
         ends = self._topics.latest(self._partitions)
         self._asked_at = time.monotonic()
         return ends
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        start, end = _topics_of(start), _topics_of(end)
+        begins, remade = topics_of(start), find_remade(start, end)
+        for topic in remade:
+            old = begins[topic]
+            begins[topic] = {n: OffsetRange.make_anew(offset) for n, offset in old.items()}
         ranges = [
-            OffsetRange(topic, int(number), start.get(topic, {}).get(number, -1), stop)
-            for topic, stops in sorted(end.items())
+            OffsetRange(topic, int(number), begins.get(topic, {}).get(number, -1), stop)
+            for topic, stops in sorted(topics_of(end).items())
             for number, stop in sorted(stops.items(), key=lambda item: int(item[0]))
         ]
         return [InputPartition(share) for share in deal_ranges(ranges, self._slots)]
@@ -214,9 +225,21 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._topics.close()
 
 
-def _topics_of(offset: dict[str, Any]) -> Offsets:
+def topics_of(offset: dict[str, Any]) -> Offsets:
     """An offset without what it says besides."""
-    return {topic: offsets for topic, offsets in offset.items() if topic != WAITING}
+    return {topic: offsets for topic, offsets in offset.items() if topic not in (WAITING, IDS)}
+
+
+def find_remade(start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    """The topics that were deleted and made anew between two offsets.
+
+    An offset of before topics' ids were noted says nothing of that.
+
+    >>> find_remade({"a": {}, "b": {}, IDS: {"a": "x", "b": "y"}}, {IDS: {"a": "z", "b": "y"}})
+    ['a']
+    """
+    before, after = start.get(IDS, {}), end.get(IDS, {})
+    return [t for t in topics_of(start) if t in before and after.get(t, before[t]) != before[t]]
 
 
 def count_records(start: Offsets, ends: Offsets) -> int:

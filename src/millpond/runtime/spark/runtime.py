@@ -60,6 +60,8 @@ log = logging.getLogger("millpond.spark")
 #: How long the first look at a source may take, once the JVM has warmed up: meanwhile nothing else
 #: can be created or dropped.
 _PROBE_SECONDS = 60.0
+#: How long the look at a history may take, which is read to its end: a million files are listed.
+_HISTORY_SECONDS = 600.0
 #: How long a look waits for the JVM to warm up. On a busy machine that took longer than the look.
 _WARM_SECONDS = 60.0
 
@@ -188,20 +190,23 @@ class SparkRuntime:
 
     def check_source(self, definition: StreamDef | RelationDef) -> None:
         if isinstance(definition, StreamDef) and definition.history is not None:
-            self.check_source(definition.as_history())
+            self._look_first(definition.as_history(), _HISTORY_SECONDS)
             if definition.source is None:
                 return
+        self._look_first(definition, _PROBE_SECONDS)
+
+    def _look_first(self, definition: StreamDef | RelationDef, most: float) -> None:
         sources.check_source(definition)
         try:
             with self._machine.using():
                 spark = self.spark
                 self._is_warm.wait(_WARM_SECONDS)
-                _within_seconds(_PROBE_SECONDS, lambda: sources.look_first(spark, definition))
+                _within_seconds(most, lambda: sources.look_first(spark, definition))
         except TimeoutError as error:
             raise MillpondError(
                 "DATA-502",
                 f'the source of "{definition.name}" could not be looked through in time',
-                detail=f"Spark was still reading its schema after {_PROBE_SECONDS:g} seconds: it "
+                detail=f"Spark was still reading its schema after {most:g} seconds: it "
                 "has too many files, or this machine has too much else to do.",
                 hint="Name a directory farther down, leave out recursiveFileLookup, or try again "
                 "when the machine has less to do. Nothing was created.",

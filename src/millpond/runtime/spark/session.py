@@ -249,6 +249,11 @@ def find_launch_error(log: Path, begins: int = 0) -> str | None:
     return found[-1].strip()[:500] if found else None
 
 
+def find_running() -> SparkSession:
+    """The session that runs in this process, which another pond has started or was given."""
+    return SparkSession.active()
+
+
 def tell_given(session: SparkSession, workers: Mapping[str, str]) -> None:
     """Give the workers of a session that is given more variables of their environment.
 

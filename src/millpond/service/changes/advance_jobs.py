@@ -15,10 +15,10 @@ from typing import Any
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
-from millpond.cql.parse.durations import parse_duration
 from millpond.engine.dataflow.step import Scheduling
 from millpond.engine.joins.arrangement import ELEMENT_BYTES as RUN_BYTES
 from millpond.model.constraints import Constraint
+from millpond.model.durations import parse_duration
 from millpond.model.time import LAST
 from millpond.operators.source import LOGS
 from millpond.runtime.advance_job import (

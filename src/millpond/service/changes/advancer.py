@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock_time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,7 @@ from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_beyond_limit
+from millpond.service.changes.progress import RunningStep, count_behind, list_steps
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
 from millpond.service.changes.shared_logs import find_joinable, join_shared_logs
@@ -86,6 +87,9 @@ class Advancer:
         self._runtime = runtime
         self._actions = actions
         self._events = events
+        self._files = files
+        #: By derivation, the step that runs now.
+        self.running: Mapping[int, RunningStep] = {}
         #: What operators did, keep and released.
         self.accounts = DataflowAccounts()
         #: By node key, the memory that somebody set for an operator: as text, and in bytes.
@@ -350,6 +354,15 @@ class Advancer:
                 behind[stream.id] = shared[stream.shared_log]
         return behind
 
+    def count_behind(self, version: Version, stream: StreamDef) -> int:
+        """How many elements a derivation has still to take in; `version` is pinned."""
+        derivation = self._derivations.find_of(version, stream)
+        if derivation is None:
+            return 0
+        after = self.complete_upto(version, stream)
+        target = self._derivations.target(version, self._floors.capture(), derivation)
+        return count_behind(self._files, version, derivation, after, target)
+
     # -- a round -------------------------------------------------------------------------------
 
     def step(
@@ -430,7 +443,11 @@ class Advancer:
         began = clock_time.time_ns()
         with ExitStack() as kept:
             groups = self._jobs.of(version, due, kept)
-            done = self._runtime.run(advance_task.advance, [job for _, job in groups])
+            self.running = list_steps(version, due)
+            try:
+                done = self._runtime.run(advance_task.advance, [job for _, job in groups])
+            finally:
+                self.running = {}
         times = EpochTimes(began, clock_time.time_ns())
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:

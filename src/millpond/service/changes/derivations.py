@@ -30,8 +30,8 @@ from millpond.service.changes.derived_streams import derived_stream_query
 from millpond.service.changes.giving_way.reducing import may_be_reduced, reduction_of
 from millpond.service.changes.giving_way.switches import Switches
 from millpond.service.changes.looks import make_look, step_length
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.service.changes.settings import ChangeSettings
-from millpond.service.changes.stream_statistics import StreamObserver
 from millpond.service.ingest.floors import ClockReading
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer

@@ -14,7 +14,7 @@ from typing import Any
 
 from millpond.catalog.option import Scope
 from millpond.catalog.options import OPTIONS, list_options
-from millpond.cql.parse.durations import duration_text, parse_duration
+from millpond.model.durations import duration_text, parse_duration
 
 #: The settings, which are options of a query too.
 NAMES = list_options(Scope.ENGINE, "changes")

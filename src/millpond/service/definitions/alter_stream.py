@@ -20,10 +20,10 @@ from dataclasses import replace
 from typing import Any
 
 from millpond.catalog.objects import StreamDef
-from millpond.cql.parse.durations import parse_duration
 from millpond.cql.tree.statements import AddColumn
 from millpond.engine.admission import heartbeat
 from millpond.errors import MillpondError
+from millpond.model.durations import parse_duration
 from millpond.model.schema import Field, Schema
 from millpond.model.time import END
 from millpond.service.changes.inner_streams import InnerStreams
@@ -155,8 +155,11 @@ def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None
             "CQL-301",
             f'adding a column to stream "{stream.name}" is not available, since it reads {why}',
             detail="Streams get columns that are pushed to, or read csv, json, parquet, orc files,"
-            " Delta tables or JSON from Kafka.",
-            hint="Create a stream with the column over the source; queries can read both.",
+            " Delta tables, or JSON, CSV or Avro from Kafka; one that begins with a history when it"
+            " is read.",
+            hint="Wait until the history is read (DESCRIBE says so)."
+            if stream.reads_history
+            else "Create a stream with the column over the source; queries can read both.",
         )
     if column.computed is not None:
         raise statement.error(
@@ -176,16 +179,16 @@ def _check_added(statement: AddColumn, stream: StreamDef, column: Field) -> None
 def _find_hindrance(stream: StreamDef) -> str | None:
     """What a stream reads that gives it no further column; None if it can get one."""
     source = stream.source
-    if stream.history is not None:
-        return f"a history ({stream.source_name})"
+    if stream.reads_history:
+        return f"a history ({stream.source_name}) and has not come to its end"
     if source is None:
         return None
     if stream.name.endswith(changes_name("")):
         return "the changes of a relation"
     if source.format not in WIDENABLE:
         return f"a source of format {source.format}"
-    if source.format == "kafka" and source.options["format"].lower() != "json":
-        return f"{source.options['format']} from Kafka"
+    if source.format == "kafka" and source.options["format"].lower() == "raw":
+        return "raw values from Kafka"
     return None
 
 

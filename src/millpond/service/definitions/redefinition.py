@@ -135,15 +135,20 @@ class Redefinitions:
         return replaced
 
     def alter_parameters(
-        self, definition: QueryDef, values: Any, options: Mapping[str, Any]
+        self, definition: QueryDef, constants: Mapping[str, str], options: Mapping[str, Any]
     ) -> QueryDef:
         """Give a query other values for its parameters, and options, as `replace` does.
 
+        Args:
+            definition: The query.
+            constants: The new values, as constants of CQL; other parameters keep theirs.
+            options: The options.
+
         Raises:
-            MillpondError: as `replace`; CQL-103, it has no such parameter, or a value is none.
+            MillpondError: as `replace`; CQL-103, it has no such parameter.
         """
         with self._advancer.round, self._registrar.lock:
-            request = self._registrar.request_parameters(definition, values, options)
+            request = self._registrar.request_parameters(definition, constants, options)
             current = self._registrar.find(definition.name)
             if request.text == current.text:
                 return self._registrar.alter(current, options) if options else current

@@ -135,7 +135,8 @@ class Replicas:
             try:
                 with snapshot_of_slot(source, name, copied, not is_first) as (position, snapshot):
                     rows = self._read(definition, source, snapshot, [columns[n] for n in wanted])
-                    options = {"slot": slot, "oid": str(table.oid)}
+                    form = table.form.write(columns.values())
+                    options = {"slot": slot, "oid": str(table.oid), "form": form}
                     given = definition.source
                     assert given is not None
                     kept = replace(given, options={**given.options, **options})

@@ -12,6 +12,8 @@ from millpond.cql import parse_statement
 from millpond.cql.print.dialect import parse_query
 from millpond.cql.print.printer import meaning
 from millpond.cql.tree.statements import (
+    AddColumn,
+    AlterConstraint,
     ColumnDef,
     Created,
     CreateDerived,
@@ -22,28 +24,35 @@ from millpond.cql.tree.statements import (
     CreateSummary,
 )
 from millpond.errors import MillpondError, Span
-from millpond.model.schema import Field
+from millpond.service.definitions.earlier_columns import keep_columns
 from millpond.service.queries.options import check_options
+from millpond.state.version import Version
 
 #: What the statements of SHOW CREATE create.
 Creatable = StreamDef | RelationDef | QueryDef | SummaryDef | SinkDef
 
 
-def restate(found: Creatable, records: StreamDef | None = None) -> Created:
-    """Make the statement that creates an object, with all that was altered since.
+def restate(
+    found: Creatable, version: Version, records: StreamDef | None = None
+) -> tuple[Created, list[AddColumn | AlterConstraint]]:
+    """Make the statements that create an object, with all that was altered since.
 
-    `records` is the stream of the change records that a relation is fed by.
+    Args:
+        found: The object.
+        version: Where the streams are looked up that its query reads.
+        records: The stream of the change records that a relation is fed by.
+
+    Returns:
+        The CREATE statement, and behind it what adds columns to a stream.
 
     Raises:
         MillpondError: CQL-216, no statement has created the object: it came with another one.
     """
     match found:
         case QueryDef():
-            # The text may be a stream's name with its window, which alone is no statement.
-            query, options = parse_query(found.text), given_options(found.options)
-            return CreateQuery(text="", name=found.name, query=query, options=options)
+            return _restate_query(found, version), []
         case SinkDef():
-            return CreateSink(
+            sink = CreateSink(
                 text="",
                 name=found.name,
                 format=found.format,
@@ -53,6 +62,7 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
                 owner=found.owner,
                 key=found.key,
             )
+            return sink, []
     stated = _parse_created(found.text)
     name = getattr(stated, "name", "")
     if stated is None or name.lower() != found.name.lower():
@@ -64,39 +74,80 @@ def restate(found: Creatable, records: StreamDef | None = None) -> Created:
         )
     if isinstance(found, StreamDef) and isinstance(stated, CreateStream):
         overload = {} if found.overload == OPTIONS["overload"].default else found.overload
-        return replace(
+        added = {field.name for field in found.schema.added}
+        early = [c for c in found.constraints if added.isdisjoint(c.columns)]
+        created = replace(
             stated,
             if_not_exists=False,
-            columns=(*stated.columns, *map(_restate_column, found.schema.added)),
             delay=found.delay,
             idle_after=found.idle_after,
             ahead=found.ahead,
             retain=found.retain,
             retain_rows=found.retain_rows,
-            constraints=found.constraints,
+            constraints=tuple(early),
             options={"overload": overload} if overload else {},
         )
+        columns = [
+            AddColumn(text="", name=found.name, column=ColumnDef(f.name, f.type, Span(0, 0)))
+            for f in found.schema.added
+        ]
+        later = [
+            AlterConstraint(text="", name=found.name, add=constraint)
+            for constraint in found.constraints
+            if constraint not in early
+        ]
+        return created, [*columns, *later]
     if isinstance(stated, CreateRelation) and records is not None:
-        return replace(
+        fed = replace(
             stated,
             if_not_exists=False,
             delay=records.delay,
             idle_after=records.idle_after,
             ahead=records.ahead,
         )
-    return replace(stated, if_not_exists=False)
+        return fed, []
+    if isinstance(stated, CreateDerived):
+        epoch = found.text_epoch if isinstance(found, RelationDef) else None
+        if isinstance(found, StreamDef) and found.derived is not None:
+            epoch = found.derived.text_epoch
+        stated = replace(stated, query=keep_columns(stated.query, version, epoch))
+    return replace(stated, if_not_exists=False), []
 
 
-def _restate_column(added: Field) -> ColumnDef:
-    return ColumnDef(added.name, added.type, Span(0, 0))
+def _restate_query(found: QueryDef, version: Version) -> CreateQuery:
+    """CREATE QUERY: with parameters, unless it has to be written anew for the columns it knows."""
+    # The text may be a stream's name with its window, which alone is no statement.
+    query, options = parse_query(found.text), given_options(found.options)
+    kept = keep_columns(query, version, found.text_epoch)
+    if found.template is not None and kept == query:
+        values = ", ".join(f"${name} = {value}" for name, value in found.template.constants.items())
+        stated = parse_statement(f"CREATE QUERY q WITH ({values}) AS {found.template.text}")
+        assert isinstance(stated, CreateQuery)
+        return replace(stated, name=found.name, options=options)
+    return CreateQuery(text="", name=found.name, query=kept, options=options)
 
 
-def is_stated_so(statement: Created, found: Creatable, records: StreamDef | None = None) -> bool:
-    """Whether a statement would create an object just as it is now."""
+def is_stated_so(
+    statement: Created, found: Creatable, version: Version, records: StreamDef | None = None
+) -> bool:
+    """Whether a statement would create an object just as it is now.
+
+    A column of a stream that was added may be stated like one from the beginning.
+    """
     try:
-        return _meaning(statement) == _meaning(restate(found, records))
+        created, later = restate(found, version, records)
     except MillpondError:
         return False
+    if isinstance(statement, CreateStream) and isinstance(created, CreateStream):
+        columns = tuple(step.column for step in later if isinstance(step, AddColumn))
+        added = tuple(s.add for s in later if isinstance(s, AlterConstraint) and s.add is not None)
+        whole = replace(
+            created,
+            columns=(*created.columns, *columns),
+            constraints=(*created.constraints, *added),
+        )
+        return _meaning(statement) in (_meaning(created), _meaning(whole))
+    return _meaning(statement) == _meaning(created)
 
 
 def _meaning(statement: Created) -> tuple[Any, ...]:

@@ -293,6 +293,13 @@ class Intake:
         with self._lock:
             return number in self._after
 
+    def find_oldest_arrival(self) -> int | None:
+        """When the oldest push came that waits for its epoch, about; None if none does."""
+        with self._lock:
+            for _, after in self._after.values():  # in the order in which they came
+                return after.arrived_at
+        return None
+
     def list_waiting_streams(self) -> set[int]:
         """The streams with rows that wait for their epoch."""
         with self._lock:
@@ -351,6 +358,7 @@ class Intake:
                     raise MillpondError(
                         "POND-405",
                         f'rows pushed to stream "{stream.name}" are not visible yet',
+                        detail="They are durable, and the stream is altered behind them only.",
                         hint="Try again; SHOW STREAMS says if the pipeline has stopped.",
                     )
             yield

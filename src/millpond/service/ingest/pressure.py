@@ -1,9 +1,10 @@
 """The ladder of work: what gives way before any data is shed (STREAM, sections 2.4 and 5.2).
 
-When much waits at the door, work waits first: matching, followers and kept answers of the lightest
-queries are **deferred**. That loses nothing: where matches are missing an invocation applies the
-predicate itself, and what was deferred is made up for later. Then queries that tolerate it are
-**reduced**, the lightest first. Only then do streams shed, or hold back (`door.py`).
+When much waits at the door, or the oldest push waits for long, work waits first: matching,
+followers and kept answers of the lightest queries are **deferred**. That loses nothing: where
+matches are missing an invocation applies the predicate itself, and what was deferred is made up for
+later. Then queries that tolerate it are **reduced**, the lightest first. Only then do streams shed,
+or hold back (`door.py`).
 
 A step is climbed at once, and left when half as much waits. It names the weight up to which queries
 give way, so who gives way does not change while the step lasts. It is recorded before it acts.
@@ -12,15 +13,20 @@ give way, so who gives way does not change while the step lasts. It is recorded 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 from millpond.catalog.objects import QueryDef
+from millpond.catalog.options import OPTIONS
+from millpond.model.durations import parse_duration
 from millpond.service.ingest.door import Door, Recorder
 from millpond.service.queries.weights import weight_of
 from millpond.state.epoch_log import EpochLog
 
 DEFER, REDUCE = "defer", "reduce"
+#: Seconds; an epoch takes about as long.
+_LEAST_FRESHNESS = 0.1
 #: A step is left when only that part waits of what it was climbed for: bursts make no steps.
 _LEFT_AT = 0.5
 
@@ -30,7 +36,7 @@ class Rung:
     """A step of the ladder.
 
     Attributes:
-        fill: From which part of `queue_memory` on it is climbed.
+        fill: From which part of `queue_memory` on it is climbed; see also `_measure_lateness`.
         action: What gives way.
         half: Whether only queries of the lighter half of the weights do.
     """
@@ -89,7 +95,15 @@ def choose_weight(weights: list[float], rung: Rung) -> float:
 class Pressure:
     """Decides what gives way; safe to use from any thread."""
 
-    def __init__(self, door: Door, log: EpochLog, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        door: Door,
+        log: EpochLog,
+        recorder: Recorder,
+        find_wait: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Begin at the bottom; `find_wait` gives for how many seconds the oldest push waits."""
+        self._find_wait = find_wait
         self._door = door
         self._log = log
         self._recorder = recorder
@@ -142,6 +156,9 @@ class Pressure:
             waiting, limit = self._door.waiting_bytes, self._door.limit
             fill = waiting / limit
             why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
+            late, said = self._measure_lateness()
+            if late > fill:
+                fill, why = late, said
             streams = self._log.version.streams
             for stream_id, full in list(self._sources.items()):
                 if stream_id not in streams or not streams[stream_id].sheds:
@@ -156,6 +173,20 @@ class Pressure:
             self._move(step, fill, why)
         finally:
             self._lock.release()
+
+    def _measure_lateness(self) -> tuple[float, str]:
+        """How long the oldest push waits, as a part of `queue_memory` that asks for as much, and
+        in words.
+
+        The first rung is climbed when it waits for as long as `freshness`, the last at 2¼ times of
+        it. Data does not give way for that.
+        """
+        given = self._log.version.settings.get("freshness", OPTIONS["freshness"].default)
+        if given == "never":
+            return 0.0, ""
+        wait, most = self._find_wait(), max(parse_duration(given) / 1e6, _LEAST_FRESHNESS)
+        why = f"the oldest push has waited for its epoch for {wait:.1f} s, and freshness is {given}"
+        return RUNGS[0].fill * wait / most, why
 
     def _move(self, step: int, fill: float, why: str) -> None:
         """Take a step: upwards from the left of the ladder, downwards from the right."""

@@ -41,6 +41,7 @@ from millpond.runtime.postgres.tables import (
     find_slot,
     open_database,
     published_oids,
+    read_form,
     source_error,
     write_mark,
 )
@@ -236,6 +237,7 @@ class SlotReader:
         with open_database(self._source, self._name) as connection:
             slot = find_slot(connection, self.slot)
             published = published_oids(connection, self.slot)
+            forms = {s.oid: read_form(connection, s.oid) for _, s in self._sources if s.form}
             if slot.is_there and self._marked and slot.retained > _IDLE_BYTES:
                 write_mark(connection)  # once it is told, the position is stored and confirmed
         self.retained = slot.retained
@@ -260,7 +262,13 @@ class SlotReader:
                 raise source_error(
                     relation.name,
                     f'The table "{source.table}" is not in the publication "{self.slot}": it was '
-                    "dropped, or taken out.",
+                    "dropped, or taken out, or the publication leaves out some of its changes.",
+                    "DROP and CREATE the relation: it is read anew.",
+                )
+            if source.oid in forms and (said := forms[source.oid].find_difference(source.form)):
+                raise source_error(
+                    relation.name,
+                    f"{said} The log does not tell which values the rows have since then.",
                     "DROP and CREATE the relation: it is read anew.",
                 )
 

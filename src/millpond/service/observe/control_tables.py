@@ -15,6 +15,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import format_instant
 from millpond.planner.resolve.names import did_you_mean
 from millpond.service.changes.advance_jobs import measure_sides
+from millpond.service.changes.progress import RunningStep
 from millpond.service.components import Components
 from millpond.service.definitions.summaries import describe_summary
 from millpond.service.observe.control_settings import (
@@ -68,7 +69,7 @@ class Entities:
             *self._engine(version),
             *self._filters(version),
             *self._functions(),
-            *self._derivations(version),
+            *self._derivations(),
             *self._operators(version),
             *self._joins(version),
             *self._segments(version),
@@ -193,8 +194,15 @@ class Entities:
             figures = {key: function[key] for key in ("calls", "rows", "seconds", "cost")}
             yield Entity(f"function:{function['name']}", "operator", "queries", figures)
 
-    def _derivations(self, version: Version) -> Iterator[Entity]:
-        lag = self._components.advancer.lag()
+    def _derivations(self) -> Iterator[Entity]:
+        advancer = self._components.advancer
+        lag, running = advancer.lag(), advancer.running
+        with self._components.log.pin() as version:
+            yield from self._list_derivations(version, lag, running)
+
+    def _list_derivations(
+        self, version: Version, lag: Mapping[int, float], running: Mapping[int, RunningStep]
+    ) -> Iterator[Entity]:
         for stream in version.streams.values():
             if stream.derived is None or stream.is_shared_log:
                 continue
@@ -203,7 +211,11 @@ class Entities:
                 "elements": version.clock(stream.id).next_seq,
                 "upto": format_instant(self._components.advancer.complete_upto(version, stream)),
                 "lag seconds": lag.get(stream.id, 0.0),
+                "elements behind": self._components.advancer.count_behind(version, stream),
             }
+            step = running.get(version.maker(stream).id)
+            if step is not None:
+                figures |= step.describe()
             waiting = version.segments(stream.id, WAITING)
             if waiting:  # the first row is of the query itself
                 figures["waiting regions"] = sum(s.rows - 1 for s in waiting)

@@ -13,7 +13,7 @@ from typing import Any
 
 from millpond.catalog.objects import SYSTEM_ENTITIES
 from millpond.catalog.options import OPTIONS
-from millpond.cql.parse.durations import parse_duration
+from millpond.model.durations import parse_duration
 from millpond.service.background import Background
 from millpond.service.components import Components
 from millpond.service.observe.control_tables import Entities, Entity

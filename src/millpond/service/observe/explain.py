@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import NO_REDUCTION, NO_TOLERANCE
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.tree.explain_levels import Level
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
+from millpond.model.durations import duration_text
 from millpond.model.function_names import restore_names
 from millpond.model.loss import Cause
 from millpond.model.time import format_instant
@@ -113,7 +113,7 @@ class Explainer:
             return self._describe_approximation(bound, definition)
         if level not in _COMPUTED:
             return self._explain_bound(bound, level)
-        changes = self._describe_delivered(version, definition)
+        changes = self._describe_delivered(definition)
         if changes is not None:
             facts["changes"] = changes
         if bound.to_stream is not None:
@@ -260,12 +260,20 @@ class Explainer:
                 plans[version.name_of(stream)] = derivation.plan
         return by_key
 
-    def _describe_delivered(self, version: Version, definition: QueryDef) -> str | None:
-        log = version.change_log(definition.id)
-        if log is None:
-            return None
-        upto = format_instant(self._components.advancer.complete_upto(version, log))
-        return f"{version.clock(log.id).next_seq} up to {upto}"
+    def _describe_delivered(self, definition: QueryDef) -> str | None:
+        """How many changes there are, up to when, and what is still to be taken in."""
+        advancer = self._components.advancer
+        with self._components.log.pin() as version:
+            log = version.change_log(definition.id)
+            if log is None:
+                return None
+            upto = format_instant(advancer.complete_upto(version, log))
+            said = [f"{version.clock(log.id).next_seq} up to {upto}"]
+            if behind := advancer.count_behind(version, log):
+                said.append(f"{count_text(behind, 'element')} behind")
+            if (step := advancer.running.get(version.maker(log).id)) is not None:
+                said.append(str(step))
+            return "; ".join(said)
 
     def explain_shared(self) -> str:
         """What all queries share: for each stream its modules and their load."""

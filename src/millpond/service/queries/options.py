@@ -10,7 +10,14 @@ from millpond.catalog.objects import REDUCED, QueryDef
 from millpond.catalog.option import Scope
 from millpond.catalog.option_values import SECRET
 from millpond.catalog.options import OPTIONS, list_options
-from millpond.catalog.tolerance import Reduction, Tolerance, parse_reduction, parse_tolerance
+from millpond.catalog.tolerance import (
+    NO_REDUCTION,
+    NO_TOLERANCE,
+    Reduction,
+    Tolerance,
+    parse_reduction,
+    parse_tolerance,
+)
 from millpond.errors import MillpondError, Span
 from millpond.planner.resolve.names import did_you_mean
 
@@ -18,13 +25,13 @@ from millpond.planner.resolve.names import did_you_mean
 def tolerance_of(options: Mapping[str, Any]) -> Tolerance:
     """What a query with these options tolerates."""
     text = options.get("tolerate")
-    return Tolerance() if text is None else parse_tolerance(text)
+    return NO_TOLERANCE if text is None else parse_tolerance(text)
 
 
 def static_reduction(options: Mapping[str, Any]) -> Reduction:
     """How far a query with these options was reduced when it was registered or altered."""
     text = options.get(REDUCED)
-    return Reduction() if text is None else parse_reduction(text)
+    return NO_REDUCTION if text is None else parse_reduction(text)
 
 
 def option(query: QueryDef, name: str) -> Any:

@@ -16,7 +16,7 @@ from millpond.cql.print.dialect import parse_query
 from millpond.cql.print.parameters import find_filled
 from millpond.cql.tree import statements
 from millpond.cql.tree.places import span_of
-from millpond.errors import MillpondError, Span
+from millpond.errors import MillpondError
 
 #: What stands before a key, but for comments. Only texts with such a parameter are read here.
 _BEFORE_KEY = re.compile(r"(?i)(\b(BY|ON|SETS|ROLLUP|CUBE)|[,(*])\s*$|\*/\s*$|--[^\n]*\n\s*$")
@@ -37,20 +37,21 @@ def check_places(text: str, constants: Mapping[str, str], filled: str) -> None:
     if not _HAS_KEYS.search(text):
         return
     places = list(find_filled(text, constants))
-    if not any(_BEFORE_KEY.search(text, 0, match.start()) for match, _ in places):
+    if not any(_BEFORE_KEY.search(text, 0, span.start) for span, _ in places):
         return
     begin = len(filled) - len(filled.lstrip())
     spans = [span for key in _find_keys(filled[begin:]) if (span := span_of(key)) is not None]
-    for match, place in places:
+    for parameter, place in places:
         own = place.shift(-begin)
         if any(own.start <= span.start and span.end <= own.end for span in spans):
+            written = text[parameter.start : parameter.end]
             raise MillpondError(
                 "CQL-103",
-                f'the parameter "{match[0]}" stands where a column is named',
+                f'the parameter "{written}" stands where a column is named',
                 detail="A parameter is a value; ORDER BY, GROUP BY and DISTINCT ON take columns.",
                 hint="Write the column in the text, and register a text for each of the columns.",
                 text=text,
-                span=Span(match.start(), match.end()),
+                span=parameter,
             )
 
 

@@ -250,7 +250,7 @@ def with_static_reduction(
     model_precision: ModelPrecision,
 ) -> dict[str, Any]:
     """A query's options with the reduction it has from now on; `bound` binds its text."""
-    kept = given_options(options)
+    kept = given_options(options) if options else options
     if not tolerance_of(kept):
         return kept
     chosen = decide(version, bound(), kept, model_precision)

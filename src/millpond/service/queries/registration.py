@@ -344,7 +344,12 @@ class Registrar:
             is_followed = version.change_log(current.id) is not None
             is_equal = request.text == current.text and knows_all_columns(version, bound, current)
             if is_followed and is_equal:
-                return self.alter(current, options, request.statement)
+                altered = self.alter(current, options, request.statement)
+                if altered.template != request.template:  # the constants of a text have names now
+                    altered = replace(altered, template=request.template)
+                    self._replace([altered])
+                    self._events.definitions_changed()
+                return altered
             now = self._clock()
             after = RegistrationBatch(self._log.next_id, now).instant(
                 self._followers.read_finality()(bound)
@@ -368,16 +373,16 @@ class Registrar:
         return replaced
 
     def request_parameters(
-        self, definition: QueryDef, values: Any, options: Mapping[str, Any]
+        self, definition: QueryDef, constants: Mapping[str, str], options: Mapping[str, Any]
     ) -> RegistrationRequest:
         """What gives a query other values for its parameters, and options.
 
         Raises:
-            MillpondError: CQL-103, it has no such parameter, or a value is none; CQL-214.
+            MillpondError: CQL-103, it has no such parameter; CQL-214.
         """
         with self.lock:
             current = self._current_definition(definition)
-            return RegistrationRequest.with_parameters(current, values, check_options(options))
+            return RegistrationRequest.with_parameters(current, constants, check_options(options))
 
     def schedule(self, queries: Sequence[QueryDef], is_scheduled: bool) -> None:
         """Have queries matched as data comes, or no longer; answers stay the same.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.catalog.objects import QueryDef, Template, given_options
@@ -60,22 +60,46 @@ class RegistrationRequest:
                     detail="Registering gives the handle of a new query.",
                     hint="Use execute() for the statement, or leave them out.",
                 )
+            request = cls.of_statement(parsed)
+            template = request.template
+            if template is None:
+                text = request.text
+                template = _make_template(_take_query(unfilled, cql, text), text, given)
             merged = {**parsed.options, **options}
-            text = parsed.query_text
-            template = _make_template(_take_query(unfilled, cql, text), text, given)
-            return cls(text, name or parsed.name, merged, cql, parsed.name_span, template)
+            return replace(
+                request, name=name or parsed.name, options=merged, statement=cql, template=template
+            )
         return cls(cql, name, options, template=_make_template(unfilled, cql, given))
 
     @classmethod
+    def of_statement(cls, statement: statements.CreateQuery) -> RegistrationRequest:
+        """A registration by CREATE QUERY.
+
+        Raises:
+            MillpondError: CQL-103, a parameter stands where a column is named.
+        """
+        template, text = None, statement.query_text
+        if statement.constants:
+            template = Template(statement.written_query, statement.constants)
+            check_places(template.text, template.constants, text)
+        return cls(
+            text,
+            statement.name,
+            statement.options,
+            statement.text,
+            statement.name_span,
+            template,
+        )
+
+    @classmethod
     def with_parameters(
-        cls, query: QueryDef, values: Any, options: Mapping[str, Any]
+        cls, query: QueryDef, constants: Mapping[str, str], options: Mapping[str, Any]
     ) -> RegistrationRequest:
         """Another definition for a query: other values for some of its parameters, and options.
 
         Raises:
-            MillpondError: CQL-103, it has no such parameter, or a value is none.
+            MillpondError: CQL-103, it has no such parameter.
         """
-        constants = _write_constants(values)
         if query.template is None:
             raise MillpondError(
                 "CQL-103",
@@ -98,7 +122,24 @@ def fill_registration(cql: str, options: Mapping[str, Any]) -> tuple[str, Mappin
     if "params" not in options:
         return cql, options
     rest = {key: value for key, value in options.items() if key != "params"}
-    return _fill(cql, _write_constants(options["params"])), rest
+    _refuse_two_values(cql)
+    return _fill(cql, write_constants(options["params"])), rest
+
+
+def _refuse_two_values(cql: str) -> None:
+    """Refuse a CREATE QUERY that has values of its parameters, where there are others beside it."""
+    if cql.lstrip()[:6].upper() != "CREATE":
+        return
+    try:
+        stated = parse_statement(cql)
+    except MillpondError:
+        return  # its parameters are not filled yet
+    if isinstance(stated, statements.CreateQuery) and stated.constants:
+        raise MillpondError(
+            "CQL-103",
+            "the parameters have values twice: in the text and beside it",
+            hint="Leave out params, or the values in WITH (…).",
+        )
 
 
 def _fill(text: str, constants: Mapping[str, str]) -> str:
@@ -107,7 +148,12 @@ def _fill(text: str, constants: Mapping[str, str]) -> str:
     return filled
 
 
-def _write_constants(given: Any) -> dict[str, str]:
+def write_constants(given: Any) -> dict[str, str]:
+    """Write values of parameters, by name, as constants of CQL.
+
+    Raises:
+        MillpondError: CQL-103, they have no names, or CQL has no constant for one of them.
+    """
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise MillpondError(
             "CQL-103",
@@ -121,7 +167,7 @@ def _make_template(text: str, filled: str, given: Any) -> Template | None:
     """The template of a text; None without parameters, or if it does not give the filled text."""
     if not given:
         return None
-    template = Template(text, _write_constants(given))
+    template = Template(text, write_constants(given))
     return template if fill_constants(text, template.constants) == filled else None
 
 

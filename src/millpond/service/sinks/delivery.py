@@ -81,6 +81,7 @@ class Deliverer:
             pending = sink.position.pending
             self._ready = self._begin(sink) if pending is None else self._resume(sink, pending)
         if self._ready is None:
+            self.failures, self.trouble = 0, None
             return False
         try:
             self._sender.send(self._ready)
@@ -268,6 +269,7 @@ def _try_once(deliverer: Deliverer, sink: SinkDef) -> bool:
     try:
         return deliverer.deliver()
     except DeliveryError as error:
+        deliverer.trouble = str(error)  # also where there was nothing to send yet
         if error.is_final or deliverer.failures >= option_of(sink, "attempts"):
             times = f" ({deliverer.failures} attempts failed)" if deliverer.failures > 1 else ""
             deliverer.die(f"{error}{times}")
@@ -280,6 +282,15 @@ def _try_once(deliverer: Deliverer, sink: SinkDef) -> bool:
             return False
         deliverer.failures += 1
         deliverer.trouble = f"{error.code}: {error.primary}"
+        raise DeliveryError(deliverer.trouble) from error
+    except StaleChange:
+        raise
+    except Exception as error:  # of a client, or of a disk: to stop would be silent
+        log.exception("an attempt fails", extra={"sink": sink.name})
+        deliverer.failures, deliverer.failed = deliverer.failures + 1, deliverer.failed + 1
+        deliverer.trouble = f"{type(error).__name__}: {error}"
+        if deliverer.failures >= option_of(sink, "attempts"):
+            deliverer.die(f"{deliverer.trouble} ({deliverer.failures} attempts failed)")
         raise DeliveryError(deliverer.trouble) from error
 
 

@@ -14,13 +14,13 @@ before anything else. Whoever is fenced takes the id over again only if the last
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millpond.catalog.sink_def import SinkDef
+from millpond.runtime.kafka.client_log import Complaints, log
 from millpond.runtime.kafka.options import client_settings
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.secrets_file import hide_secrets
@@ -29,8 +29,6 @@ from millpond.service.sinks.cursor_sender import CursorSender, Delivered
 from millpond.service.sinks.kafka_upserts import Record, Upserts
 from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.service.sinks.webhook import write_changes
-
-log = logging.getLogger("millpond.sinks")
 
 #: Where cursors are kept unless the option `cursor_topic` says so.
 CURSOR_TOPIC = "millpond_cursors"
@@ -58,16 +56,25 @@ class KafkaSender(CursorSender):
         self._key = sink.key
         self._upserts: Upserts | None = None
         self._options = options
+        self._complaints = Complaints()
+        self._admin: Any = None
         self._cursors = str(options.get("cursor_topic", CURSOR_TOPIC))
         #: What records name this sender by, and who the last record is of, as far as it knows.
         self._me, self._owner = uuid.uuid4().hex, ""
+        #: How many rows the topic has to have, by the last record; None if it does not say.
+        self._rows: int | None = None
         #: Whether brokers have a record of this sender.
         self._has_claimed = False
 
     # -- inside --------------------------------------------------------------------------------
 
     def _settings(self) -> dict[str, Any]:
-        return {**client_settings(self._options["bootstrap"], self._options.get("config"))}
+        settings = client_settings(self._options["bootstrap"], self._options.get("config"))
+        return {**settings, "error_cb": self._complaints.note}
+
+    def _make_admin(self) -> Any:
+        self._admin = self._kafka.admin.AdminClient(self._settings(), logger=log)
+        return self._admin
 
     def _load_client(self) -> None:
         self._kafka = import_kafka()
@@ -78,6 +85,7 @@ class KafkaSender(CursorSender):
         Raises:
             DeliveryError: final, this sender had the sink, and another one has taken it over.
         """
+        self._complaints.last = None
         self._make_cursor_topic()
         if self._has_claimed:  # look first: to take the id over would fence the other sender
             # A record of somebody who died before committing it also says who took over.
@@ -95,7 +103,7 @@ class KafkaSender(CursorSender):
         )
         producer.init_transactions(_SECONDS)
         self._connection = producer
-        last, self._owner = self._read_last(identity)
+        last, self._owner, self._rows = self._read_last(identity)
         if self._has_claimed:
             self._check_owner(self._owner)
         return last
@@ -104,8 +112,10 @@ class KafkaSender(CursorSender):
         if owner != self._me:
             raise DeliveryError("another Millpond has taken this sink over", is_final=True)
 
-    def _read_last(self, identity: str, is_committed: bool = True) -> tuple[Delivered, str]:
-        """Read which delivery was the last, and who the sender of the last record is."""
+    def _read_last(
+        self, identity: str, is_committed: bool = True
+    ) -> tuple[Delivered, str, int | None]:
+        """Read which delivery was the last, whose record says so, and how many rows there are."""
         records = self._read_topic(self._cursors, is_committed)
         kept = [value for key, value in records if key == identity.encode()]
         return _read_record(kept[-1] if kept else None)
@@ -116,30 +126,33 @@ class KafkaSender(CursorSender):
         Whoever is refused claims nothing: the sender it has fenced goes on.
         """
         super()._check_cursor(identity, number, delivery)
+        if self._key:
+            topic = self._options["topic"]
+            self._check_compacted(topic)
+            self._upserts = Upserts(self._key, topic, self._read_topic(topic))
+            self._upserts.check_rows(self._rows)
         if self._owner != self._me:
             self._connection.begin_transaction()
             self._produce_all([(self._cursors, identity.encode(), self._record(self._last))])
             self._connection.commit_transaction(_SECONDS)
             self._owner, self._has_claimed = self._me, True
-        if self._key:
-            topic = self._options["topic"]
-            self._check_compacted(topic)
-            self._upserts = Upserts(self._key, topic, self._read_topic(topic))
 
     def _record(self, last: Delivered) -> bytes:
-        facts = {"delivery": last.number, "cursor": last.cursor, "sender": self._me}
+        facts: dict[str, Any] = {"delivery": last.number, "cursor": last.cursor, "sender": self._me}
+        if self._upserts is not None and last.number:
+            facts["rows"] = self._upserts.count_rows()
         return json.dumps(facts).encode()
 
     def _make_cursor_topic(self) -> None:
         kafka = self._kafka
-        admin = kafka.admin.AdminClient(self._settings(), logger=log)
+        admin = self._make_admin()
         asked = admin.create_topics(
             [kafka.admin.NewTopic(self._cursors, 1, config={"cleanup.policy": "compact"})],
             request_timeout=_SECONDS,
         )
         for made in asked.values():
             try:
-                made.result(_SECONDS)
+                made.result(_SECONDS + 5)
             except kafka.KafkaException as error:
                 if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -151,7 +164,7 @@ class KafkaSender(CursorSender):
             DeliveryError: final.
         """
         kafka = self._kafka
-        admin = kafka.admin.AdminClient(self._settings(), logger=log)
+        admin = self._make_admin()
         place = kafka.admin.ConfigResource(kafka.admin.ResourceType.TOPIC, topic)
         (asked,) = admin.describe_configs([place], request_timeout=_SECONDS).values()
         policy = asked.result(_SECONDS + 5)["cleanup.policy"].value
@@ -171,7 +184,7 @@ class KafkaSender(CursorSender):
         all records, and the reader waits until it may read up to there.
         """
         kafka = self._kafka
-        admin = kafka.admin.AdminClient(self._settings(), logger=log)
+        admin = self._make_admin()
         known = admin.list_topics(topic, timeout=_SECONDS).topics[topic]
         if known.error is not None:
             raise kafka.KafkaException(known.error)
@@ -275,6 +288,8 @@ class KafkaSender(CursorSender):
 
     def _explain(self, error: BaseException) -> DeliveryError | None:
         """Return what the client said; who has taken over is found out by the next attempt."""
+        if isinstance(error, TimeoutError):
+            return DeliveryError(self._complaints.last or "no broker answers in time")
         if self._kafka is None or not isinstance(error, self._kafka.KafkaException):
             return None
         given = error.args[0]
@@ -282,16 +297,21 @@ class KafkaSender(CursorSender):
         errors = self._kafka.KafkaError
         if code in (errors._FENCED, errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
             return DeliveryError("the brokers have ended its transaction")
-        return DeliveryError(hide_secrets(given.str() if hasattr(given, "str") else str(error)))
+        said = given.str() if hasattr(given, "str") else str(error)
+        if self._admin is not None:
+            self._admin.poll(0)  # has it call back
+        if code in (errors._TIMED_OUT, errors._TRANSPORT, errors._ALL_BROKERS_DOWN):
+            said = self._complaints.last or said
+        return DeliveryError(hide_secrets(said))
 
     def _disconnect(self, connection: Any) -> None:
         self._upserts = None
         connection.purge()  # the next producer ends what this one had begun
 
 
-def _read_record(value: bytes | None) -> tuple[Delivered, str]:
+def _read_record(value: bytes | None) -> tuple[Delivered, str, int | None]:
     if value is None:
-        return Delivered(), ""
+        return Delivered(), "", None
     facts = json.loads(value)
     last = Delivered(int(facts["delivery"]), str(facts["cursor"]))
-    return last, str(facts.get("sender", ""))
+    return last, str(facts.get("sender", "")), facts.get("rows")

@@ -51,6 +51,27 @@ class Upserts:
     def __len__(self) -> int:
         return len(self._held)
 
+    def count_rows(self) -> int:
+        """How many rows the topic has once the records that were written last are committed."""
+        count = len(self._held)
+        for name, value in dict(self._undone).items():
+            count += (value is not None) - (name in self._held)
+        return count
+
+    def check_rows(self, expected: int | None) -> None:
+        """Hold the topic to what the sink's last record says of it.
+
+        Raises:
+            DeliveryError: final, rows are gone, or somebody else's are there.
+        """
+        if expected is not None and len(self) != expected:
+            raise DeliveryError(
+                f'the topic "{self._topic}" has {len(self)} rows, and this sink has made them '
+                f"{expected}: somebody else writes to it or deletes from it, or it was made anew; "
+                "DROP and CREATE the sink with another topic",
+                is_final=True,
+            )
+
     def write(self, delivery: Delivery, is_first: bool) -> list[Record]:
         """Return the records of a delivery; `settle` says that they are committed.
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import httpcore
 
-from millpond.cql.parse.durations import parse_duration
+from millpond.model.durations import parse_duration
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.definitions.allowed_hosts import allows_address
 from millpond.service.json_values import change_objects, dumps, to_json_value

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, fold_name, given_options
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.printer import print_constraint
 from millpond.cql.tree.statements import Describe
+from millpond.model.durations import duration_text
 from millpond.model.secret_options import find_literal_secret
 from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX

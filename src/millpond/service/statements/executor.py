@@ -99,7 +99,7 @@ class Executor:
                     raise
         other = (
             ""
-            if is_stated_so(statement, found, self._records_of(found))
+            if is_stated_so(statement, found, self._components.log.version, self._records_of(found))
             else ", and otherwise: see SHOW CREATE"
         )
         return report(f"create {kind}", found.name, f"is there already{other}")
@@ -137,6 +137,7 @@ class Executor:
                 sink = self._components.sinks.alter(statement, self._policy)
                 return report("alter sink", sink.name, "altered")
             case statements.Alter(kind="stream") if declared := self._input(statement.name):
+                self._await_pushes(declared)
                 self._components.alter_stream(declared, statement.options, statement.text)
                 return report("alter stream", declared.name, "altered")
             case statements.Alter(kind="stream"):
@@ -152,7 +153,7 @@ class Executor:
                 return self._rows.reset_clock(statement)
             case statements.Alter():
                 definition = self._query(statement.name, statement)
-                self._components.registrar.alter(definition, statement.options, statement.text)
+                self._alter_query(statement, definition)
                 return report("alter query", definition.name, "altered")
             case statements.Drop():
                 dropped = self._drop(statement)
@@ -174,7 +175,9 @@ class Executor:
                 return describe(self._components, statement)
             case statements.ShowCreate():
                 shown = self._find(statement)
-                text = f"{print_statement(restate(shown, self._records_of(shown)))};"
+                version = self._components.log.version
+                created, later = restate(shown, version, self._records_of(shown))
+                text = "\n".join(f"{print_statement(step)};" for step in (created, *later))
                 return StatementResult("show create", statement.name, text=text)
             case statements.Fetch():
                 return self._fetch(statement)
@@ -214,6 +217,7 @@ class Executor:
             is_equal = found.type == canonical_type(column.type)
             other = "" if is_equal else f", and otherwise: it is {found.type}"
             return report("alter stream", stream.name, f"{found.name} is there already{other}")
+        self._await_pushes(stream)
         self._components.add_column(statement, stream)
         return report("alter stream", stream.name, "altered")
 
@@ -260,6 +264,14 @@ class Executor:
         if statement.source is not None:
             self._components.runtime.wait_until_started()
 
+    def _await_pushes(self, stream: StreamDef) -> None:
+        """Let others define things while Spark starts, before which no pushed row is an element.
+
+        A stream is altered behind the rows that were pushed before.
+        """
+        if stream.id in self._components.intake.list_waiting_streams():
+            self._components.runtime.wait_until_started()
+
     def _confine(self, definition: _D) -> _D:
         """Check the source of a client's definition against the policy."""
         if self._policy is None:
@@ -301,17 +313,15 @@ class Executor:
         return StatementResult("fetch", found.name, changes=changes)
 
     def _create_query(self, statement: statements.CreateQuery) -> StatementResult:
-        text = statement.query_text
-        request = RegistrationRequest(
-            text, statement.name, statement.options, statement.text, statement.name_span
-        )
+        request = RegistrationRequest.of_statement(statement)
+        text = request.text
         registrar = self._components.registrar
         replaced = None
         if statement.or_replace:
             found = self._look_up("query", statement.name)
             if (
                 isinstance(found, QueryDef)
-                and is_stated_so(statement, found)
+                and is_stated_so(statement, found, self._components.log.version)
                 and knows_all_columns(self._components.log.version, registrar.bind(text), found)
             ):
                 return report("create query", found.name, "is there already")
@@ -322,6 +332,16 @@ class Executor:
         notes = self._notes(bound, bool(definition.options.get("follow")))
         done = f"{'registered' if replaced is None else 'replaced'}{notes}"
         return report("create query", definition.name, done)
+
+    def _alter_query(self, statement: statements.Alter, definition: QueryDef) -> None:
+        components = self._components
+        if statement.constants:
+            components.redefinitions.alter_parameters(
+                definition, statement.constants, statement.options
+            )
+            components.inner_streams.drop_unread()
+        else:
+            components.registrar.alter(definition, statement.options, statement.text)
 
     def _notes(self, bound: BoundQuery, is_followed: bool = False) -> str:
         notes = find_notes(bound, self._components.log.version.find, is_followed)

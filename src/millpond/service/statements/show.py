@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from millpond.catalog.objects import QueryDef, RelationDef, SummaryDef
-from millpond.cql.parse.durations import duration_text
 from millpond.cql.print.printer import print_constraint_form
 from millpond.cql.tree.statements import Show
+from millpond.model.durations import duration_text
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.service.changes.dataflow_accounts import sum_figures
 from millpond.service.components import Components

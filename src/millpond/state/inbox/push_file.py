@@ -14,15 +14,21 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from millpond.state.arrow_file import FileMeta, translate_write_errors, write_bytes
+from millpond.state.arrow_file import (
+    FileMeta,
+    corrupt_file_error,
+    translate_write_errors,
+    write_bytes,
+)
 from millpond.state.file_share import fetch
+from millpond.state.journal.snapshot import checksum_of
 
 _STREAM_KEY = b"millpond.stream_id"
 _NUMBER_KEY = b"millpond.number"
 _ARRIVED_KEY = b"millpond.arrived_at"
 _HIDDEN = re.compile(r"\.(\d{12,})\.tmp")
 _VISIBLE = re.compile(r"(\d{12,})\.arrow")
-_SHARED = re.compile(r"(\d{12,})-\w+\.arrow")
+_SHARED = re.compile(r"(\d{12,})-(\w+)\.arrow")
 
 
 @dataclass(frozen=True)
@@ -99,14 +105,17 @@ def open_push(directory: Path, name: str) -> PushedRows:
 
     Raises:
         FileNotFoundError: the file is not there.
-        MillpondError: STORE-603, the shared storage gives no answer.
+        MillpondError: STORE-602, what came from shared storage is not what was acknowledged;
+            STORE-603, the shared storage gives no answer.
     """
-    if _VISIBLE.fullmatch(name):
+    if not (shared := _SHARED.fullmatch(name)):
         return read_push(directory / name)
     file = directory / f".{uuid.uuid4().hex}.fetched"
     if not fetch(file, name):
         raise FileNotFoundError(name)
     try:
+        if checksum_of(file) != shared[2]:
+            raise corrupt_file_error(name, "Its bytes are not those that were acknowledged.")
         return read_push(file)
     finally:
         file.unlink()  # it stays mapped

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millpond.model.owner_only import make_directory
+from millpond.state.shared.cache_room import CacheRoom
 from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 
 log = logging.getLogger("millpond.store")
@@ -25,6 +26,11 @@ class PlaceShare:
         """
         self._directory, self._place, self._term = directory, place, term
         self.spreads = False
+        self._room: CacheRoom | None = None
+
+    def keep_room(self) -> None:
+        """Remove old files from now on when the disk is nearly full: this is a worker's cache."""
+        self._room = CacheRoom(self._directory)
 
     @property
     def term(self) -> int:
@@ -39,12 +45,14 @@ class PlaceShare:
 
     def publish(self, file: Path, name: str | None = None) -> None:
         """Give everybody a file of the directory; on return it is durable for all."""
+        self._make_room()
         with translate_place_errors(self._place):
             self._place.upload(file, self._key(file, name))
 
     def fetch(self, file: Path, name: str | None = None) -> bool:
         """Fetch a file of the directory; return False if nobody has given it."""
         make_directory(file.parent)
+        self._make_room()
         with translate_place_errors(self._place):
             return self._place.download(self._key(file, name), file)
 
@@ -54,6 +62,10 @@ class PlaceShare:
             self._place.remove(self._key(file, name))
         except PlaceError as error:
             log.warning("a file that nobody needs stays in the shared store: %s", error)
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.make()
 
     def _key(self, file: Path, name: str | None) -> str:
         own = file if name is None else file.with_name(name)

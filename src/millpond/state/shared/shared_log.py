@@ -191,19 +191,21 @@ class SharedLog:
             raise self.ended
         number = self.number + 1
         try:
-            if not self._create(number, self.term, statements):
-                self.ended = other_leads(self._place)
+            # The leader's word, which is looked at beside, may end this driver meanwhile; a record
+            # that is in the log counts all the same.
+            if self._create(number, self.term, statements):
+                return number
+            failed = other_leads(self._place)
         except PlaceError as error:
-            self.ended = MillpondError(
+            failed = MillpondError(
                 "STORE-603",
                 f'the shared store "{self._place.url}" cannot be written',
                 detail=f"Record {number} of the log got no answer in {_TRY_SECONDS:.0f} s: {error}."
                 " Whether it is there is read when the store is opened again.",
                 hint="Make the storage reachable; the driver that opens the store next goes on.",
             )
-        if self.ended is not None:
-            raise self.ended
-        return number
+        self.ended = failed
+        raise failed
 
     def _create(
         self, number: int, term: int, statements: Iterable[Statement], tries: int | None = None

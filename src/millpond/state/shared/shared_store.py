@@ -198,7 +198,9 @@ def tell_workers(directory: Path) -> dict[str, str]:
 
 def open_share(directory: Path, url: str) -> PlaceShare:
     """Open the share of a worker's directory, by what its environment says."""
-    return PlaceShare(directory, open_place(url), lambda: 0)
+    share = PlaceShare(directory, open_place(url), lambda: 0)
+    share.keep_room()
+    return share
 
 
 open_by(open_share)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from millpond.cql import parse_query, print_query
-from millpond.cql.parse.durations import duration_text
-from millpond.cql.parse.windows import LONGEST, UNITS
 from millpond.cql.print.dialect import PERIOD, STREAM_SAMPLE, WINDOW, Period, StreamWindow
+from millpond.model.durations import LONGEST, UNITS, duration_text
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

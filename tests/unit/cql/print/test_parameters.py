@@ -72,6 +72,15 @@ def test_strings_names_and_comments_have_no_parameters() -> None:
     assert fill_parameters(text, {"e": 1}) == text.replace("$e", "1")
 
 
+def test_what_the_parser_takes_for_a_comment_has_no_parameters() -> None:
+    """The constant in a comment within a comment could end it, so that what is behind is read."""
+    for text in ("SELECT v FROM s /* /* */ $a */", "SELECT v FROM s /* -- */ /* /* $a */ */"):
+        with pytest.raises(MillpondError, match="CQL-103: the query has no parameter"):
+            fill_parameters(text, {"a": "*/ WHERE v = 1 --"})
+    text = "SELECT v FROM s -- /*\n WHERE v = $a /* /* */ */"
+    assert fill_parameters(text, {"a": 1}) == text.replace("$a", "1")
+
+
 @pytest.mark.parametrize(
     ("text", "values", "code"),
     [

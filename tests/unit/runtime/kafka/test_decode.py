@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 
+import httpx
 import pyarrow as pa
 import pytest
 
 from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import MOST_MEMBERS, read_json_rows
+from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 from millpond.runtime.kafka import decode
@@ -83,6 +85,31 @@ def test_lines_of_csv_keep_their_places():
     assert [r is not None for r in rows[REFUSED].to_pylist()] == [False] * 6 + [True]
 
 
+def test_lines_of_csv_may_end_before_added_columns():
+    added = (Field("u", "VARCHAR", added=3), Field("w", "INTEGER", added=4))
+    schema = Schema((Field("n", "INTEGER"), Field("t", "VARCHAR"), *added))
+    values = [b"1,a", b"2,b,C", b'3,"x,y",D,7', b"4", None, b"6,f,,8,9", b"7,"]
+    rows = decode.decode_csv(values, schema, ",")
+    assert rows["n"].to_pylist() == ["1", "2", "3", None, None, None, "7"]
+    assert rows["t"].to_pylist() == ["a", "b", "x,y", None, None, None, None]
+    assert rows["u"].to_pylist() == [None, "C", "D", None, None, None, None]
+    assert rows["w"].to_pylist() == [None, None, "7", None, None, None, None]
+    assert rows[CORRUPT].to_pylist() == [None, None, None, "4", None, "6,f,,8,9", None]
+
+
+def test_a_record_of_avro_may_lack_added_columns(tmp_path):
+    fastavro = pytest.importorskip("fastavro")
+    file = tmp_path / "a.avsc"
+    file.write_text(
+        json.dumps({"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    )
+    schema = Schema((Field("n", "INTEGER"), Field("u", "VARCHAR", added=3)))
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(file.read_text())), {"n": 5})
+    rows = AvroDecoder(options(schema=str(file)), schema).decode([out.getvalue()])
+    assert rows.to_pydict() == {"n": [5], "u": [None]}
+
+
 def options(schema: str | None = None, registry: str | None = None) -> KafkaOptions:
     start, loss, isolation = "earliest", "stop", "read_committed"
     more = (None, schema, registry, ",", {})
@@ -123,6 +150,40 @@ def test_avro_by_a_file_and_by_a_registry(tmp_path, monkeypatch):
     framed = b"\0\0\0\0\x05" + value
     assert admitted(decoder.decode([framed, framed]), columns)[0][1]["N"] == 7
     assert asked == [5]
+
+
+def test_a_schema_of_a_registry_that_names_others(monkeypatch):
+    """Types of other subjects are fetched with it; what lacks them stops the stream."""
+    fastavro = pytest.importorskip("fastavro")
+    unit = {"type": "enum", "name": "org.Unit", "symbols": ["C", "F"]}
+    fields = [{"name": "n", "type": "int"}, {"name": "unit", "type": "org.Unit"}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    named = [{"name": "org.Unit", "subject": "org/Unit", "version": 2}]
+    answers = {
+        "/schemas/ids/5": {"schema": json.dumps(schema), "references": named},
+        "/subjects/org%2FUnit/versions/2": {"schema": json.dumps(unit)},
+    }
+
+    def answer(url, **_):
+        given = answers.get(str(url).removeprefix("http://r"))
+        request = httpx.Request("GET", url)
+        return httpx.Response(200 if given else 404, json=given, request=request)
+
+    monkeypatch.setattr(httpx, "get", answer)
+    known = {}
+    fastavro.parse_schema(unit, named_schemas=known)
+    body = io.BytesIO()
+    parsed = fastavro.parse_schema(schema, named_schemas=known)
+    fastavro.schemaless_writer(body, parsed, {"n": 7, "unit": "F"})
+    columns = Schema((Field("n", "INTEGER"), Field("unit", "VARCHAR")))
+    value = b"\0\0\0\0\x05" + body.getvalue()
+    decoder = AvroDecoder(options(registry="http://r"), columns)
+    elements, rejects = admitted(decoder.decode([value]), columns)
+    assert (elements[0]["n"], elements[0]["unit"], rejects) == (7, "F", [])
+    del answers["/subjects/org%2FUnit/versions/2"]
+    with pytest.raises(MillpondError, match="DATA-502") as refused:
+        AvroDecoder(options(registry="http://r"), columns).decode([value])
+    assert 'no version 2 of "org/Unit"' in str(refused.value.detail)
 
 
 def test_reasons_of_the_reader_and_of_the_decoder_stand_side_by_side():

@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.catalog.objects import SourceDef, StreamDef
+from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.options import kafka_options
 from millpond.runtime.kafka.read_range import OffsetRange
 from millpond.runtime.spark.kafka_source import (
+    IDS,
     WAITING,
     RangesReader,
     deal_ranges,
@@ -74,3 +76,26 @@ def test_an_offset_says_what_waited_and_is_no_batch_by_that_alone(
     assert second[WAITING] == {"all": 79, "left": 0}
     assert reader.latestOffset(second, limit) is second
     assert [r.first for part in reader.partitions(first, second) for r in part.value] == [134, 17]
+
+
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
+def test_a_topic_that_was_made_anew_is_read_from_its_first_record_or_stops_the_stream(
+    monkeypatch: pytest.MonkeyPatch, on_loss: str
+) -> None:
+    given = {"bootstrap": "b:1", "topic": "t,u", "format": "json", "on_loss": on_loss}
+    options = kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+    start = {"t": {"0": 50}, "u": {"0": 7}, IDS: {"t": "old", "u": "same"}}
+    reader = RangesReader(options, start, 2)
+    monkeypatch.setattr(reader, "_ask", lambda: {"t": {"0": 60}, "u": {"0": 7}})
+    reader._ids = {"t": "new", "u": "same"}
+    limit = reader.getDefaultReadLimit()
+    if on_loss == "stop":
+        with pytest.raises(MillpondError, match="DATA-502") as refused:
+            reader.latestOffset(start, limit)
+        assert '"t" was deleted and made anew' in str(refused.value.detail)
+        return
+    end = reader.latestOffset(start, limit)
+    assert end[WAITING] == {"all": 60, "left": 0}
+    found = [r for part in reader.partitions(start, end) for r in part.value]
+    assert [(r.topic, r.old_end, r.stop) for r in found] == [("t", 50, 60), ("u", None, 7)]
+    assert reader.latestOffset(end, limit) is end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.catalog.objects import RelationDef, SourceDef
+from millpond.catalog.objects import FileHistory, RelationDef, SourceDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.runtime.spark import runtime as runtimes
@@ -46,6 +47,25 @@ def test_a_look_that_takes_too_long(
     assert raised.value.primary == 'the source of "r" could not be looked through in time'
     assert "too many files, or this machine has too much else to do" in str(raised.value.detail)
     assert "Nothing was created" in str(raised.value.hint)
+
+
+def test_a_history_may_be_looked_at_for_longer(
+    runtime: SparkRuntime, relation: RelationDef, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its files are listed, and a million of them are not listed in a minute everywhere."""
+    assert relation.source is not None
+    history = FileHistory(relation.source)
+    stream = StreamDef(2, "s", relation.schema, history=history)
+    monkeypatch.setattr(runtimes, "_PROBE_SECONDS", 0.05)
+    looked: list[str] = []
+
+    def look(_: object, definition: StreamDef) -> None:
+        time.sleep(0.2)
+        looked.append(definition.name)
+
+    monkeypatch.setattr(runtimes.sources, "look_first", look)
+    runtime.check_source(stream)
+    assert looked == ["s"]
 
 
 def test_a_look_that_fails(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -137,3 +138,22 @@ def test_what_is_refused(pond: Pond, statement: str, code: str) -> None:
     with pytest.raises(MillpondError, match=code):
         pond.execute(statement)
     assert pond.streams() == before
+
+
+@pytest.mark.parametrize("what", ["ADD COLUMN w INTEGER", "SET (delay = '5 s')"])
+def test_while_spark_starts_a_stream_is_altered_behind_what_was_pushed(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """And nothing that others need is held meanwhile."""
+    runtime, wake = pond._components.runtime, pond._components.runtime.wake_inbox
+    monkeypatch.setattr(runtime, "wake_inbox", lambda: None)
+    pond.ingest("s", rows(1, 2))
+
+    def start() -> None:
+        with ThreadPoolExecutor() as others:
+            others.submit(pond.register, "SELECT v FROM s", "other").result(timeout=60)
+        wake()
+
+    monkeypatch.setattr(runtime, "wait_until_started", start)
+    pond.execute(f"ALTER STREAM s {what}")
+    assert pond.query("other").invoke().rows() == [(0,), (1,)]

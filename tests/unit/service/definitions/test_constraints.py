@@ -227,3 +227,27 @@ def test_a_stream_may_refer_to_itself(pond: Pond) -> None:
     text = "CREATE STREAM s (v INT, w INT, UNIQUE (v), CONSTRAINT k FOREIGN KEY (w) REFERENCES S)"
     pond.execute(text)
     assert shown(pond)["k"]["constraint"] == "FOREIGN KEY (w) REFERENCES S WITHIN 0 ROWS"
+
+
+def test_clusters_of_two_columns_are_observed_where_a_grouping_groups_by_them(
+    tmp_path: Path,
+) -> None:
+    """Neither column is clustered alone; each pair comes four times in a row."""
+
+    def push(pond: Pond, first: int, last: int) -> None:
+        at = [START + timedelta(seconds=i) for i in range(first, last)]
+        rows = zip(range(first, last), at, strict=True)
+        pond.ingest("w", [{"ts": t, "a": i // 4 % 40, "b": i // 160, "v": i} for i, t in rows])
+        pond.catch_up()
+
+    with open_local(tmp_path / "store") as pond:
+        pond.execute("CREATE STREAM w (ts TIMESTAMP, a BIGINT, b BIGINT, v BIGINT) TIMESTAMP BY ts")
+        push(pond, 0, 8_000)
+        pond.register("SELECT a, b, sum(v) AS t FROM w GROUP BY a, b", "q", strategy="aware")
+        pond.query("q").fetch()
+        push(pond, 8_000, 8_400)
+        found = [tuple(row.values())[2:] for row in pond.query("q").fetch().table.to_pylist()]
+        assert ("+", 2_098 % 40, 52, sum(range(8_392, 8_396))) in found
+        assert "released by observed clustered (a, b) of w" in pond.explain("q", "rewritten")
+        listed = shown(pond)["observed clustered (a, b)"]
+        assert listed["held"] < 110 < 2_000 < listed["without"]  # the last step's, till the next

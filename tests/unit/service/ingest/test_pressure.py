@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from millpond.model.loss import Cause
 from millpond.service.ingest.door import SHARES
 from millpond.service.ingest.pressure import DEFER, REDUCE, RUNGS, choose_rung, choose_weight
 from millpond.service.pond import Pond
+from millpond.testing.manual_clock import ManualClock
 
 SCHEMA = """
 CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;
@@ -87,6 +89,44 @@ def test_each_step_is_recorded_with_the_weight_it_concerns(pond: Pond) -> None:
         ("reduce", "", 3.0, 0.0),
         ("defer", "", 2.0, 0.0),
     ]
+
+
+def test_work_gives_way_when_the_oldest_push_waits_for_long(
+    pond: Pond, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pond.execute(SCHEMA + "ALTER SYSTEM SET (freshness = '2 seconds')")
+    parts, began = components_of(pond), clock()
+    monkeypatch.setattr(parts.intake, "find_oldest_arrival", lambda: began)
+    steps = []
+    for seconds in (1.9, 2.0, 2.9, 3.0, 4.0, 4.5, 60.0):
+        clock.set(began + int(seconds * 1e6))
+        parts.pressure.look()
+        steps.append(parts.pressure.step)
+    assert steps == [0, 1, 1, 2, 3, 4, 4]
+    assert pond.ingest("s", rows(0, 3)).accepted == 3  # no data gives way
+    monkeypatch.undo()
+    pond.catch_up()
+    parts.pressure.look()
+    assert (parts.pressure.step, parts.pressure.deferred_weight) == (0, 0.0)
+    ((why,), *_) = pond.ask("SELECT why FROM system$actions").rows()
+    assert why == "the oldest push has waited for its epoch for 2.0 s, and freshness is 2 SECONDS"
+
+
+def test_the_oldest_push_is_the_first_that_waits(
+    pond: Pond, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pond.execute(SCHEMA)
+    parts, arrived_at = components_of(pond), clock()
+    assert parts.intake.find_oldest_arrival() is None
+    monkeypatch.setattr(parts.runtime, "wake_inbox", lambda: None)
+    for at in range(3):
+        pond.ingest("s", rows(at, 1))
+        clock.advance(timedelta(seconds=5))
+    assert parts.intake.find_oldest_arrival() == arrived_at
+    monkeypatch.undo()
+    pond.ingest("s", rows(3, 1))
+    pond.catch_up()
+    assert parts.intake.find_oldest_arrival() is None
 
 
 def test_a_step_that_cannot_be_recorded_is_not_taken(

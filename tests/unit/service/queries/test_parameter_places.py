@@ -30,7 +30,7 @@ OTHERS = [
     "SELECT row_number() OVER (ORDER BY $x, v) AS n FROM s GROUP BY v, k",
     "SELECT count(*) AS n FROM s GROUP BY v + $x HAVING count(*) > $x",
     "SELECT v FROM s ORDER BY v LIMIT $x",
-    "this is ($x no query ORDER BY $x",
+    "this is $x no query ORDER BY $x",
 ]
 VALUES = [1, -1, "k", date(2026, 1, 1)]
 

@@ -18,7 +18,7 @@ from tests.unit.service.changes.feeds.test_feed import (
 )
 
 from millpond.service.pond import Pond
-from millpond.service.sinks import sinks
+from millpond.service.sinks import delivery, sinks
 from millpond.service.sinks.delivery import Deliverer
 from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.state.epoch.epoch_change import StaleChange
@@ -30,13 +30,14 @@ class Recorder:
     def __init__(self, *_: Any) -> None:
         self.sent: list[tuple[str, list[tuple[str | None, int]], list[str]]] = []
         self.failing = 0
+        self.error: Exception = DeliveryError("not now")
 
-    def send(self, delivery: Delivery) -> None:
-        changes = [(event.query, event.number) for event in delivery.changes]
-        self.sent.append((delivery.id, changes, [event.kind for event in delivery.told]))
+    def send(self, sent: Delivery) -> None:
+        changes = [(event.query, event.number) for event in sent.changes]
+        self.sent.append((sent.id, changes, [event.kind for event in sent.told]))
         if self.failing:
             self.failing -= 1
-            raise DeliveryError("not now")
+            raise self.error
 
     def interrupt(self) -> None:
         pass
@@ -127,6 +128,52 @@ def test_a_failed_delivery_is_sent_again_with_its_id(pond: Pond) -> None:
     assert sender.sent[0] == sender.sent[1] == sender.sent[2]
     deliver_all(worker)
     assert set(given(sender)) == expected(pond)
+
+
+def test_an_error_that_nobody_thought_of_is_an_attempt_that_failed(pond: Pond) -> None:
+    """The sink goes on, and is dead after as many as of others; its thread ended silently."""
+    register(pond, "q0")
+    create(pond, batch=100)
+    pond.execute("ALTER SINK k SET (attempts = 3)")
+    push(pond, "s", (1, 1), (9, 2))
+    advance(pond)
+    sender = Recorder()
+    sender.error, sender.failing = TimeoutError("nobody answers"), 2
+    delivers = deliverer(pond, sender)
+    for failures in (1, 2):
+        with pytest.raises(DeliveryError, match="TimeoutError: nobody answers"):
+            delivery._try_once(delivers, delivers.find_sink())
+        assert (delivers.failures, delivers.failed) == (failures, failures)
+        assert delivers.trouble == "TimeoutError: nobody answers"
+    assert delivery._try_once(delivers, delivers.find_sink())
+    assert set(given(sender)) == expected(pond)
+    push(pond, "s", (19, 2))
+    advance(pond)
+    sender.failing = 9
+    for _ in range(3):
+        with pytest.raises(DeliveryError):
+            delivery._try_once(delivers, delivers.find_sink())
+    assert delivers.find_sink().dead == "TimeoutError: nobody answers (3 attempts failed)"
+
+
+def test_a_delivery_that_cannot_be_begun_is_told(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query whose answer fails has nothing to send; SHOW SINKS said that the sink delivers."""
+    register(pond, "q0")
+    create(pond)
+    delivers = deliverer(pond, Recorder())
+
+    def begin(_: Any) -> None:
+        raise DeliveryError("the query has no answer")
+
+    monkeypatch.setattr(delivers, "_begin", begin)
+    with pytest.raises(DeliveryError):
+        delivery._try_once(delivers, delivers.find_sink())
+    assert delivers.trouble == "the query has no answer"
+    monkeypatch.setattr(delivers, "_begin", lambda _: None)
+    assert not delivery._try_once(delivers, delivers.find_sink())
+    assert delivers.trouble is None
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -22,6 +22,20 @@ def test_a_client_has_no_sinks_to_kafka():
     assert stopped.value.is_final
 
 
+def test_nobody_answers_because_of_a_password_that_is_wrong():
+    """Calls of the client say that time is up; the reason is what its callback was told."""
+    client = pytest.importorskip("confluent_kafka")
+    sender = KafkaSender(SINK, OPTIONS)
+    sender._load_client()
+    timed_out = client.KafkaException(client.KafkaError(client.KafkaError._TIMED_OUT))
+    assert "Timed out" in str(sender._explain(timed_out))
+    assert str(sender._explain(TimeoutError())) == "no broker answers in time"
+    said = client.KafkaError(client.KafkaError._AUTHENTICATION, "Invalid password")
+    sender._settings()["error_cb"](said)
+    for error in (timed_out, TimeoutError()):
+        assert str(sender._explain(error)) == "Invalid password"
+
+
 def test_a_producer_that_was_fenced_is_told_from_any_other_trouble():
     client = pytest.importorskip("confluent_kafka")
     for code, fenced in (

@@ -4,6 +4,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.tools.faulty_object_store import BUCKET, serve_objects
 
 from millpond.errors import MillpondError
 from millpond.state.shared.object_place import ObjectPlace, open_object_place
@@ -11,12 +12,18 @@ from millpond.state.shared.place import PlaceError
 from millpond.state.shared.posix_place import PosixPlace
 
 
-@pytest.fixture(params=["posix", "object"])
-def place(request, tmp_path):
+@pytest.fixture(params=["posix", "memory", "s3"])
+def place(request, tmp_path, monkeypatch):
     if request.param == "posix":
-        return PosixPlace(tmp_path / "pond")
-    store = pytest.importorskip("obstore.store")
-    return ObjectPlace("memory:///", store.MemoryStore())
+        yield PosixPlace(tmp_path / "pond")
+    elif request.param == "memory":
+        store = pytest.importorskip("obstore.store")
+        yield ObjectPlace("memory:///", store.MemoryStore())
+    else:
+        with serve_objects() as objects:
+            for name, value in objects.environment.items():
+                monkeypatch.setenv(name, value)
+            yield open_object_place(f"s3://{BUCKET}/a/prefix")
 
 
 def test_what_was_created_is_there_and_is_not_created_again(place):

@@ -14,6 +14,7 @@ from millpond.state.shared.shared_log import (
     LogReader,
     SharedLog,
     SharedSnapshot,
+    other_leads,
 )
 from millpond.state.shared.shared_record import decode_shared, encode_shared, key_of
 
@@ -95,6 +96,23 @@ def test_the_next_driver_knows_everything_and_stops_the_one_before(place, clock)
         first.append([("three", [])])
     assert second.append([("four", [])]) == 4
     assert texts(place, clock) == ["one", "four"]
+
+
+def test_a_record_that_came_in_before_the_word_that_another_leads_is_there(place, clock):
+    """The leader's word is looked at beside; what is in the log was not refused."""
+    log = lead(place, clock, "a")
+    create = place.create
+
+    def overtaken(key, data):
+        created = create(key, data)
+        log.ended = other_leads(place)
+        return created
+
+    place.create = overtaken
+    assert log.append([("one", [])]) == 2
+    with pytest.raises(MillpondError, match="STORE-606"):
+        log.append([("two", [])])
+    assert texts(place, clock) == ["one"]
 
 
 def test_of_two_claims_of_one_number_one_succeeds(place, clock):

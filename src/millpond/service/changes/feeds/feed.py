@@ -171,7 +171,9 @@ class Feed:
             if trouble is not None and state == "active":
                 state, reason = "suspended", trouble.detail or trouble.primary
             if state != member.state:
-                kind = "resumed" if state == "active" else "suspended"
+                kind = {"active": "resumed", "inactive": "deactivated"}.get(state, "suspended")
+                if state == "inactive":
+                    reason = "somebody set active = false"
                 member.state = state
                 self._tell(kind, member.query, {"state": state, "reason": reason})
 

@@ -14,8 +14,8 @@ class FeedEvent:
 
     Attributes:
         kind: 'change'; 'mark' (how far the changes are complete); 'came', 'ended', 'altered',
-            'redefined', 'suspended', 'resumed', 'trimmed' (what happened to a query); 'answer' (of
-            a snapshot); 'note' (what a reader should know).
+            'redefined', 'deactivated', 'suspended', 'resumed', 'trimmed' (what happened to a
+            query); 'answer' (of a snapshot); 'note' (what a reader should know).
         cursor: Where to read on after this event; None within a snapshot, which has no cursor
             before its mark.
         query: The name of the query it is about; None if it is about the feed.

@@ -7,7 +7,7 @@ from millpond.planner.approximate.precision import PrecisionModel, mark_leaves
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.planner.resolve.names import Names
-from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 

@@ -1,1 +1,1 @@
-"""Plans that notice: what runs is compared with what was expected, and planned anew."""
+"""What is noticed of streams and of plans that run, by which plans are made, and made anew."""

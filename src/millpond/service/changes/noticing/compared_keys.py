@@ -1,9 +1,9 @@
-"""What joins compare, looked at: keys of several columns, and what refers to what.
+"""What joins compare and groupings group by: keys of several columns, and what refers to what.
 
 Of a stream, one look sees which of its columns are unique, clustered or ordered
-(`stream_statistics.py`). Keys of several columns, and foreign keys, are looked for only where a
-join of a planned query compares them. A look is taken when the join is first planned, and again
-when the stream has grown fourfold.
+(`stream_statistics.py`). Keys of several columns are looked for only where a join of a planned
+query compares them, or a grouping groups by them, and foreign keys where a join compares them. A
+look is taken when the query is first planned, and again when the stream has grown fourfold.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.constraints import FOREIGN_KEY, UNIQUE, Constraint
 from millpond.operators.expire import Expire
+from millpond.operators.group_by import Grouping
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
+from millpond.operators.structures.group_releases import find_grouped
 from millpond.operators.structures.observed_constraints import observe_key, observe_reference
 from millpond.operators.structures.release_rules import ComparedKeys, find_compared
 from millpond.service.answers.leaf_scan import Files
+from millpond.service.changes.noticing.newest_elements import read_newest
 from millpond.state.version import Version
 
 #: Fewer elements say too little; so many of the newest are looked at, and referred to.
 _LEAST, _RUN, _REFERENCED = 1_000, 10_000, 1_000_000
 #: How many times as many there have to be before a key is looked at again.
 _GROWN = 4
-#: Of how many segments at most elements are read, and of how many keys of a stream.
-_MOST_SEGMENTS, _MOST_KEYS = 64, 32
+#: How many keys of a stream are looked at.
+_MOST_KEYS = 32
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,26 @@ class KeyObserver:
         self._files = files
         #: By a stream's folded name, what joins compare of it.
         self._pairs: dict[str, tuple[_Pair, ...]] = {}
+        #: By a stream's folded name, the folded columns that groupings group by.
+        self._grouped: dict[str, tuple[tuple[str, ...], ...]] = {}
         #: By the stream's id and the key, and of references the other stream's id and key.
         self._looks: dict[tuple[object, ...], _Look] = {}
         self._lock = threading.Lock()
 
     def learn(self, nodes: Iterable[Node]) -> bool:
-        """Learn what a plan's joins compare; return whether that is new."""
+        """Learn what a plan's joins compare and groupings group by; return whether that is new."""
+        nodes = list(nodes)
         found = [c for n in nodes if isinstance(n, Join) and (c := _find_compared(n)) is not None]
+        grouped = [
+            g for n in nodes if isinstance(n, Grouping) and (g := find_grouped(n.input, n.by))
+        ]
         is_new = False
         with self._lock:
+            for stream, names in grouped:
+                own, keys = tuple(sorted(names)), self._grouped.get(stream.lower(), ())
+                if len(own) > 1 and own not in keys and len(keys) < _MOST_KEYS:
+                    self._grouped[stream.lower()] = (*keys, own)
+                    is_new = True
             for compared in found:
                 named = zip(*compared.names, strict=True)
                 places = sorted({(a, b) for a, b in named if a is not None and b is not None})
@@ -91,8 +105,9 @@ class KeyObserver:
             stream: The stream.
             known: Its other constraints. A key with fewer columns that are unique is no news.
         """
-        found = []
-        for own in dict.fromkeys(pair.own for pair in self._pairs.get(stream.name.lower(), ())):
+        found, name = [], stream.name.lower()
+        compared = [pair.own for pair in self._pairs.get(name, ())]
+        for own in dict.fromkeys((*compared, *self._grouped.get(name, ()))):
             if len(own) < 2 or any(c.kind == UNIQUE and _fold(c) <= set(own) for c in known):
                 continue
             if (columns := _spell(stream, own)) is None:
@@ -168,19 +183,7 @@ class KeyObserver:
     def _read(
         self, version: Version, stream: StreamDef, columns: tuple[str, ...], wanted: int
     ) -> pa.Table:
-        """Read about so many of a stream's newest elements, by timestamp."""
-        tables, rows = [], 0
-        newest = sorted(version.segments(stream.id), key=lambda s: -s.max_ts)
-        for segment in newest[:_MOST_SEGMENTS]:
-            table = self._files.segment(segment).table.select(["__ts", *columns])
-            tables.append(table.slice(max(0, table.num_rows - (wanted - rows))))
-            rows += tables[-1].num_rows
-            if rows >= wanted:
-                break
-        if not tables:
-            return pa.table({})
-        whole = pa.concat_tables(reversed(tables), promote_options="default")
-        return whole.sort_by("__ts")
+        return read_newest(self._files, version.segments(stream.id), wanted, columns)
 
 
 def _find_compared(join: Join) -> ComparedKeys | None:

@@ -40,7 +40,7 @@ from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.noticing.flows import Flows
 from millpond.service.changes.noticing.reconsider import CheaperPlans, Reconsideration
-from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.service.ingest.actions import Actions, Step
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch.epoch_change import EpochChange

@@ -21,7 +21,7 @@ from millpond.planner.optimize.statistics import ObservedStatistics
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.noticing.flows import Flows
-from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.state.version import Version
 
 #: More items are not joined in all orders.

@@ -259,6 +259,11 @@ REFUSED = [
     (f"SELECT s.item FROM s, t WHERE s.ts = t.ts {ON}", "CQL-224", "join's key"),
     (f"SELECT s.item FROM s JOIN t USING (item) {ON}", "CQL-224", "joined with USING or NATURAL"),
     (f"SELECT s.item FROM s NATURAL JOIN t {ON}", "CQL-224", "joined with USING or NATURAL"),
+    (
+        f"SELECT item FROM s WHERE EXISTS (SELECT 1 FROM t WHERE t.item = s.item) {DESC}",
+        "CQL-224",
+        "has a subquery",
+    ),
     (f"SELECT item FROM s {DESC} + SUMMARY(sa).ESTIMATE.COUNT(item)", "CQL-224", "two summaries"),
     (f"SELECT item FROM s WHERE {ITEM} > 3", "CQL-224", "an estimate in WHERE"),
     (f"SELECT count(*) FROM s GROUP BY {ITEM}", "CQL-224", "an estimate in GROUP BY"),

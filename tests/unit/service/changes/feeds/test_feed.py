@@ -198,7 +198,11 @@ def test_what_happens_to_queries_is_told_and_the_feed_goes_on(pond: Pond) -> Non
         ("came", "late"),
         ("altered", "a"),
         ("altered", "b"),
-        ("suspended", "b"),
+        ("deactivated", "b"),
+    }
+    assert events["deactivated", "b"] == {
+        "state": "inactive",
+        "reason": "somebody set active = false",
     }
     assert events["altered", "a"]["options"]["comment"] == "more of it"
     pond.query("b").alter(active=True)

@@ -98,6 +98,21 @@ def test_keys_of_several_columns_are_looked_at_unless_fewer_are_unique(pond: Ora
     assert observer.list_keys(version(2_000), ORDERS, [Constraint("u", UNIQUE, ("ID", "N"))]) == ()
 
 
+def test_clusters_of_what_groupings_group_by_are_looked_at(pond: OraclePond) -> None:
+    files: Any = Opened()
+    observer = KeyObserver(files)
+    for text in ("SELECT n, count(*) FROM orders GROUP BY n", "SELECT count(*) FROM orders"):
+        assert not observer.learn(plan_query(pond.world, text).nodes())
+    # No group leaves memory while rows leave a window.
+    kept = "SELECT n, id, count(*) FROM orders [RANGE 1 DAY] GROUP BY n, id"
+    assert not observer.learn(plan_query(pond.world, kept).nodes())
+    nodes = list(plan_query(pond.world, kept.replace(" [RANGE 1 DAY]", "")).nodes())
+    assert observer.learn(nodes)
+    assert not observer.learn(nodes)
+    found = observer.list_keys(version(2_000), ORDERS, ())
+    assert [one.name for one in found] == ["observed unique (Id, n)"]
+
+
 def test_what_is_not_compared_or_declared_or_cannot_be_read_is_not_observed(
     pond: OraclePond,
 ) -> None:

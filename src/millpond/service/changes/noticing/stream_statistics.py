@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.dataflow.scalars import DuckDBScalars
@@ -25,8 +24,9 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.noticing.compared_keys import KeyObserver
+from millpond.service.changes.noticing.newest_elements import read_newest
 from millpond.service.queries.prepared import stream_of
-from millpond.state.version import SegmentRef, Version
+from millpond.state.version import Version
 
 #: Fewer elements say too little.
 _LEAST = 1_000
@@ -36,8 +36,6 @@ _LOOKED_AT = 10_000
 _GROWN = 4
 #: So few elements are better than a guess, beside plans that run.
 _LEAST_RUNNING = 20
-#: Of how many segments at most the newest elements are read.
-_MOST_SEGMENTS = 16
 #: Beside plans that run: how many more elements there have to be.
 _NEW_ROWS = 10_000
 
@@ -165,8 +163,11 @@ class StreamObserver:
         try:
             if grown_by is None:
                 table = self._files.segment(max(segments, key=lambda s: s.rows)).table
+                run = table
+                if len(segments) > 1 and table.num_rows < _LOOKED_AT:  # they were just pushed
+                    run = read_newest(self._files, segments, _LOOKED_AT)
             else:
-                table = self._read_newest(segments, grown_by)
+                table = run = read_newest(self._files, segments, grown_by)
         except MillpondError:
             return known  # a segment that cannot be read is reported by who needs it
         if period <= 0:
@@ -176,21 +177,11 @@ class StreamObserver:
         columns = [n for n in table.column_names if not n.startswith("__")]
         sample = StreamSample(rows / period, table.select(columns).take(places), rows)
         if grown_by is None:
-            observed = observe_constraints(table.slice(table.num_rows - count).select(columns))
+            run = run.slice(max(0, run.num_rows - _LOOKED_AT))
+            observed = observe_constraints(run.select(columns))
         else:  # what is used goes on until it is broken, and a few elements break little
             observed = () if known is None else known.constraints
         look = _StreamSummary(sample, max(version.epoch, 1) / period, observed)
         with self._lock:
             self._summaries[stream.id] = look
         return look
-
-    def _read_newest(self, segments: Iterable[SegmentRef], wanted: int) -> pa.Table:
-        """Read about so many of a stream's newest elements."""
-        tables, rows = [], 0
-        for segment in sorted(segments, key=lambda s: -s.max_ts)[:_MOST_SEGMENTS]:
-            table = self._files.segment(segment).table
-            tables.append(table.slice(max(0, table.num_rows - wanted)))
-            rows += tables[-1].num_rows
-            if rows >= wanted:
-                break
-        return pa.concat_tables(tables, promote_options="default")

@@ -12,7 +12,7 @@ from tests.unit.service.versions import segment, stream, version_of
 
 from millpond.errors import MillpondError
 from millpond.planner.optimize.statistics import ObservedStatistics
-from millpond.service.changes.stream_statistics import StreamObserver
+from millpond.service.changes.noticing.stream_statistics import StreamObserver
 from millpond.state.version import SegmentRef, StreamState, Version
 
 SECOND = 1_000_000
@@ -110,3 +110,11 @@ def test_users_functions_are_not_called_for_an_estimate(observer: StreamObserver
 
     assert share() == pytest.approx(0.1, abs=0.01)
     assert share("f") != pytest.approx(0.1, abs=0.01)
+
+
+def test_constraints_are_observed_over_small_segments_together(observer: StreamObserver) -> None:
+    """What was just pushed lies in as many segments as there were epochs."""
+    small = version(*[200] * 10)
+    look(observer, small)
+    known = observer.constraints_of(small, small.streams[1])
+    assert [c.name for c in known] == ["observed clustered (v)", "observed ordered (v)"]

@@ -1,4 +1,4 @@
-"""The shapes of what is told of backups; as `shapes.py`."""
+"""The shapes of what is told of backups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from millpond.api.shapes import ErrorFields, Instant, Shape
+from millpond.api.shapes.answer_shapes import ErrorFields
+from millpond.api.shapes.shape import Instant, Shape
 
 
 class Backup(Shape):
