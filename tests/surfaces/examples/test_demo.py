@@ -78,7 +78,12 @@ def copy(feed: ReplayedRows, directory: Path, days: int = DAYS) -> ReplayedRows:
         (day, [replace(f, path=directory / f.path.relative_to(feed.directory)) for f in files])
         for day, files in feed.days[:days]
     ]
-    return replace(feed, directory=directory, days=moved)
+    copied = replace(feed, directory=directory, days=moved)
+    return replace(
+        copied,
+        flights=feed.flights.slice(0, copied.rows_of("flights")),
+        weather=feed.weather.slice(0, copied.rows_of("weather")),
+    )
 
 
 @pytest.fixture
@@ -120,7 +125,8 @@ def test_streams_that_read_topics():
 def test_through_kafka(prepared, screen, tmp_path, monkeypatch):
     """On Spark, with a broker: every alert is in its topic once, and the proof holds."""
     monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
-    run_demo(scale=small(open=demo._on_spark, pause=demo._pause, through_kafka=True), screen=screen)
+    on_spark = {"open": demo._on_spark, "open_beside": demo._on_running_spark, "pause": demo._pause}
+    run_demo(scale=small(**on_spark, through_kafka=True), screen=screen)
     text = printed(screen)
     assert "read two topics of a Kafka broker" in text
     assert "853 minutes late" in text
