@@ -76,9 +76,13 @@ class LeadersWord:
     def close(self) -> None:
         """Say that this driver leads no more; closing again does nothing."""
         if not self._stop.is_set():
-            self._stop.set()
-            self._thread.join()
+            self.fall_silent()
             self._say(has_left=True)
+
+    def fall_silent(self) -> None:
+        """Say nothing any more, without a word that this driver has left."""
+        self._stop.set()
+        self._thread.join()
 
     def _run(self) -> None:
         self._say()

@@ -138,7 +138,7 @@ class SharedStore:
         """Say from now on, every second, that this process leads, and where clients reach it."""
         assert self._log is not None
         if self._heartbeat is not None:
-            self._heartbeat.close()
+            self._heartbeat.fall_silent()  # a word that it leaves would have others take over
         self._heartbeat = LeadersWord(self.place, self._log, url)
 
     def close(self) -> None:

@@ -198,6 +198,22 @@ def test_a_leader_that_sees_another_stops_before_it_writes(open_store):
     assert second.failure is None
 
 
+def test_a_leader_that_says_another_address_does_not_say_that_it_leaves(open_store, monkeypatch):
+    """Who waits would take over at once."""
+    said = []
+    first = open_store("a")
+    write = first.shared.place.write
+
+    def note(key, data):
+        said.append(data)
+        write(key, data)
+
+    monkeypatch.setattr(first.shared.place, "write", note)
+    for port in range(20):
+        first.shared.announce(f"http://one:{port}")
+    assert not [word for word in said if b'"has_left": true' in word]
+
+
 def test_totals_of_segments_are_nobody_elses(open_store, url):
     """Nothing refers to them: each driver makes its own."""
     store = open_store("a")
