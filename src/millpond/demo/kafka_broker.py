@@ -62,12 +62,13 @@ class Broker:
     Attributes:
         bootstrap: Where anybody may connect.
         login_bootstrap: Where clients log in by SASL/PLAIN, as `user` with `password`.
+        data: The directory of its logs.
     """
 
     user = "millpond"
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory, self.data = directory, directory / "data"
         self._jars = _jars()
         self._process: subprocess.Popen[bytes] | None = None
         self.port, login, controller = free_port(), free_port(), free_port()

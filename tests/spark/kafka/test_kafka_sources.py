@@ -61,6 +61,14 @@ class Topic:
         wait_until(lambda: self.name not in self.admin.list_topics(timeout=10).topics)
         self.create(NewTopic(self.name, 1, 1))
 
+    def lose(self, partition: int) -> None:
+        """Have the broker lose a partition's records, as one does that had not written them."""
+        self.broker.kill()
+        for file in (self.broker.data / f"{self.name}-{partition}").iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        self.broker.start()
+
     def add_partitions(self, count: int) -> None:
         from confluent_kafka.admin import NewPartitions
 
@@ -237,11 +245,35 @@ def test_where_a_stream_starts(pond, topic):
     assert found == {"instant": [2, 3, 9], "given": [3, 9], "latest": [9]}
 
 
+def test_a_start_behind_the_end(pond, topic):
+    topic.send({"v": 1}, {"v": 2})
+    offsets = {topic.name: {"0": 3}}
+    with pytest.raises(MillpondError) as refused:
+        pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(start=json.dumps(offsets)))
+    assert f'Partition 0 of topic "{topic.name}" ends at 2: it has no 3.' == refused.value.detail
+    offsets[topic.name]["0"] = 2  # that is where the next record will be
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(start=json.dumps(offsets)))
+
+
 def test_a_partition_that_is_added_is_read_from_its_first_record(pond, topic, eventually):
     pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(start="latest"))
     topic.add_partitions(3)
     topic.send({"v": 1}, partition=2)
     eventually(lambda: pond.ask("SELECT v FROM s").rows() == [(1,)])
+
+
+def test_records_of_a_partition_that_is_added_are_not_late(pond, topic, eventually):
+    pond.execute(READINGS + topic.using())
+    topic.send(reading(1))
+    topic.send(reading(1), partition=1)
+    pond.catch_up()
+    topic.add_partitions(3)
+    topic.send(*[reading(minute) for minute in range(2, 9)], partition=2)
+    topic.send(reading(9))
+    topic.send(reading(9), partition=1)
+    eventually(lambda: heartbeat(pond) == "2026-03-01 10:08:00")
+    assert pond.ask("SELECT count(*) FROM s").rows() == [(11,)]
+    assert rejects(pond) == []
 
 
 def test_records_of_transactions(pond, topic):
@@ -304,6 +336,29 @@ def test_a_topic_that_is_made_anew_is_another_one(open_store, topic, eventually,
     assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(v,) for v in range(1, 6)]
     ((reason, _),) = rejects(pond)
     assert reason.startswith("the topic was made anew, records from 2 on were gone")
+
+
+@pytest.mark.parametrize("on_loss", ["stop", pytest.param("continue", marks=pytest.mark.slow)])
+def test_a_partition_whose_records_the_broker_lost(open_store, topic, eventually, on_loss):
+    """What comes after has the offsets of what was read, and must not be taken for it."""
+    topic.send({"v": 1}, {"v": 2}, {"v": 3})
+    pond = open_store()
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(on_loss=on_loss))
+    pond.catch_up()
+    pond.close()
+    topic.lose(0)
+    topic.send({"v": 4})
+    pond = open_store()
+    if on_loss == "stop":
+        reason = eventually(lambda: pond.status()["streams"][0]["reason"])
+        assert f'Partition 0 of topic "{topic.name}" was read up to 3 and ends at 1' in reason
+        return
+    eventually(lambda: rejects(pond))
+    topic.send({"v": 5})
+    pond.catch_up()
+    assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (2,), (3,), (5,)]
+    ((reason, _),) = rejects(pond)
+    assert reason.startswith("records 1 to 2 were lost after they were read")
 
 
 def test_a_broker_that_dies_and_comes_back(pond, topic, eventually):

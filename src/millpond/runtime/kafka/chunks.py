@@ -35,6 +35,11 @@ def chunk_of(
             gone = (
                 f"the topic was made anew, records from {first} on were gone before they were read"
             )
+        elif records.read:
+            gone = (
+                f"records {first} to {last} were lost after they were read; others that came in "
+                "their places are not read"
+            )
         rows = pa.table({REFUSED: [gone], CORRUPT: [""]})
         return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))
     rows = decode(records)

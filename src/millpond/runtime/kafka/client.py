@@ -129,9 +129,16 @@ class Topics:
                     missing = f'Topic "{topic}" has no partition {min(unknown)}.'
                     raise source_error(self._options, missing)
                 found[topic] |= given
+            self._check_start(start, self.latest(partitions))
         elif isinstance(start, int):
             found = self._offsets_at(partitions, start)
         return found
+
+    def _check_start(self, start: Offsets, ends: Offsets) -> None:
+        """Refuse an offset behind a partition's end, which nothing may ever reach."""
+        for topic, number, offset, end in find_short(start, ends):
+            short = f'Partition {number} of topic "{topic}" ends at {end}: it has no {offset}.'
+            raise source_error(self._options, short)
 
     def _offsets_at(self, partitions: Iterable[tuple[str, int]], instant: int) -> Offsets:
         """The first offsets whose records are not older than an instant (µs); the end for none."""
@@ -168,6 +175,20 @@ class Topics:
                 if wanted:
                     time.sleep(_RETRY_SECONDS)
         return found
+
+
+def find_short(offsets: Offsets, ends: Offsets) -> list[tuple[str, str, int, int]]:
+    """The partitions that end before an offset: topic, number, offset and end of each.
+
+    >>> find_short({"t": {"0": 9, "1": 5, "2": 7}}, {"t": {"0": 5, "1": 5}})
+    [('t', '0', 9, 5)]
+    """
+    return [
+        (topic, number, offset, ends[topic][number])
+        for topic, given in sorted(offsets.items())
+        for number, offset in sorted(given.items(), key=lambda item: int(item[0]))
+        if ends.get(topic, {}).get(number, offset) < offset
+    ]
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def kafka_options(definition: StreamDef) -> KafkaOptions:
                 hint = "What a client needs to log in stands in a file: config 'client.properties'."
             raise _error(definition, f'the option "{name}" is none of a Kafka source', hint)
     for name in ("bootstrap", "topic", "format"):
-        if not given.get(name, "").strip():
+        if not given.get(name, "").strip(" ,"):
             using = "USING kafka OPTIONS (bootstrap 'host:9092', topic 'name', format 'json')"
             raise _error(definition, f"the Kafka source has no {name}", using)
     chosen = {name: given.get(name, words[0]).lower() for name, words in _CHOICES.items()}

@@ -60,6 +60,7 @@ class Records:
         headers: Lists of (name, bytes or None), or None.
         lost: The first and last offset of records that were gone before they were read, before
             these; None for none. Of a topic that was made anew nobody knows the last.
+        read: Whether what is lost had been read: the brokers have lost it since.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class Records:
     times: list[int | None] = field(default_factory=list)
     headers: list[Any] = field(default_factory=list)
     lost: tuple[int, int | None] | None = None
+    read: bool = False
 
 
 def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
@@ -90,6 +92,9 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         first = earliest
         if range.old_end is not None:
             lost = range.old_end, None
+    if first > range.stop:  # the partition became shorter, and is read on from its end
+        yield Records(range.topic, range.partition, lost=(range.stop, first - 1), read=True)
+        return
     if end < range.stop:
         raise _loss_error(options, range, end, range.stop - 1)
     if first < earliest:
@@ -180,4 +185,12 @@ def describe_loss(range: OffsetRange, first: int, last: int) -> str:
     return (
         f'Records {first} to {last} of partition {range.partition} of topic "{range.topic}" '
         "were gone before they were read."
+    )
+
+
+def describe_short(topic: str, partition: str, offset: int, end: int) -> str:
+    """Say that a partition ends before what was read of it."""
+    return (
+        f'Partition {partition} of topic "{topic}" was read up to {offset} and ends at {end}: '
+        "the brokers have lost records, and others may have come in their places."
     )

@@ -24,9 +24,9 @@ from pyspark.sql.streaming.datasource import (
 from millpond.catalog.objects import SourceDef, StreamDef
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.avro import check_avro
-from millpond.runtime.kafka.client import Offsets, Topics
+from millpond.runtime.kafka.client import Offsets, Topics, find_short
 from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
-from millpond.runtime.kafka.read_range import OffsetRange, loss_error
+from millpond.runtime.kafka.read_range import OffsetRange, describe_short, loss_error
 from millpond.runtime.spark.checkpoint import note_once
 
 NAME = "millpond_kafka"
@@ -36,8 +36,11 @@ WAITING = "?waiting"
 IDS = "?ids"
 _START = "kafka_start.json"
 _SCHEMA = "topic string, partition int, first bigint, stop bigint"
-#: The least time between two questions to the brokers for new records, and for new partitions.
+#: The least time between two questions to the brokers for new records, and the most between two for
+#: new partitions.
 _ASK_SECONDS, _LIST_SECONDS = 0.05, 5.0
+#: How long a partition may end before what was read of it, until that is a loss and no election.
+_SHORT_SECONDS = 10.0
 #: Fewer records than this are not worth a task of their own.
 _LEAST_RECORDS = 10_000
 
@@ -165,6 +168,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions: list[tuple[str, int]] = []
         self._ids: dict[str, str] = {}
         self._listed_at = self._asked_at = float("-inf")
+        self._ends: Offsets | None = None
         self._target: Offsets | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -183,24 +187,47 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.on_loss == "stop":
                 raise loss_error(self._options, f'The topic "{topic}" was deleted and made anew.')
             del begins[topic]
+        if find_short(begins, ends):
+            ends = self._wait_for_ends(begins, ends)
+        for topic, number, offset, end in find_short(begins, ends):
+            if self._options.on_loss == "stop":
+                raise loss_error(self._options, describe_short(topic, number, offset, end))
+            begins[topic] = {**begins[topic], number: end}
         limited = limit_offsets(begins, ends, self._options.max_records)
         if limited == topics_of(start):
             return start  # another number of waiting records alone is no batch
         counts = {"all": count_records(begins, ends), "left": count_records(limited, ends)}
         return {**limited, WAITING: counts, IDS: self._ids}
 
+    def _wait_for_ends(self, begins: Offsets, ends: Offsets) -> Offsets:
+        """Ask again, for a while, as long as a partition ends before what was read of it."""
+        until = time.monotonic() + _SHORT_SECONDS
+        while find_short(begins, ends) and time.monotonic() < until:
+            time.sleep(_SHORT_SECONDS / 20)
+            ends = self._ask()
+        if self._target is not None:
+            self._target = ends
+        return ends
+
     def _ask(self) -> Offsets:
-        """The ends of all partitions, as they are now; asked at most twenty times a second."""
+        """The ends of all partitions, as they are now; asked at most twenty times a second.
+
+        Which partitions there are is looked at behind the ends, as often as these have moved. So
+        one that is made after that has only records that are newer than those before the ends.
+        """
         time.sleep(max(0.0, self._asked_at + _ASK_SECONDS - time.monotonic()))
         if self._topics is None:
             self._topics = Topics(self._options)
-        if time.monotonic() - self._listed_at > _LIST_SECONDS:
-            self._partitions = self._topics.list_partitions()
-            self._ids = self._topics.find_ids()
-            self._listed_at = time.monotonic()
-        ends = self._topics.latest(self._partitions)
-        self._asked_at = time.monotonic()
-        return ends
+        while True:
+            ends = self._topics.latest(self._partitions)
+            self._asked_at = time.monotonic()
+            if ends == self._ends and self._asked_at - self._listed_at < _LIST_SECONDS:
+                return ends
+            found = self._topics.list_partitions(), self._topics.find_ids()
+            self._ends, self._listed_at = ends, time.monotonic()
+            if found == (self._partitions, self._ids):
+                return ends
+            self._partitions, self._ids = found
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begins, remade = topics_of(start), find_remade(start, end)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.options import kafka_options
 from millpond.runtime.kafka.read_range import OffsetRange
+from millpond.runtime.spark import kafka_source
 from millpond.runtime.spark.kafka_source import (
     IDS,
     WAITING,
@@ -99,3 +103,101 @@ def test_a_topic_that_was_made_anew_is_read_from_its_first_record_or_stops_the_s
     found = [r for part in reader.partitions(start, end) for r in part.value]
     assert [(r.topic, r.old_end, r.stop) for r in found] == [("t", 50, 60), ("u", None, 7)]
     assert reader.latestOffset(end, limit) is end
+
+
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
+def test_a_partition_that_became_shorter_stops_the_stream_or_is_read_from_its_end(
+    monkeypatch: pytest.MonkeyPatch, on_loss: str
+) -> None:
+    """What comes in the places of records that were read would else be passed over in silence."""
+    given = {"bootstrap": "b:1", "topic": "t", "format": "json", "on_loss": on_loss}
+    options = kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+    start = {"t": {"0": 9, "1": 4}}
+    reader = RangesReader(options, start, 2)
+    monkeypatch.setattr(kafka_source, "_SHORT_SECONDS", 0.05)
+    monkeypatch.setattr(reader, "_ask", lambda: {"t": {"0": 5, "1": 6}})
+    limit = reader.getDefaultReadLimit()
+    if on_loss == "stop":
+        with pytest.raises(MillpondError, match="DATA-502") as refused:
+            reader.latestOffset(start, limit)
+        assert 'Partition 0 of topic "t" was read up to 9 and ends at 5' in str(
+            refused.value.detail
+        )
+        return
+    end = reader.latestOffset(start, limit)
+    assert end["t"] == {"0": 5, "1": 6}
+    found = [r for part in reader.partitions(start, end) for r in part.value]
+    assert [(r.partition, r.first, r.stop) for r in found] == [(0, 9, 5), (1, 4, 6)]
+    assert reader.latestOffset(end, limit) is end
+
+
+def test_a_partition_that_is_short_for_a_moment_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = {"bootstrap": "b:1", "topic": "t", "format": "json"}
+    options = kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+    start = {"t": {"0": 9}}
+    reader = RangesReader(options, start, 2)
+    asked = iter([{"t": {"0": 5}}, {"t": {"0": 8}}, {"t": {"0": 12}}])
+    monkeypatch.setattr(kafka_source, "_SHORT_SECONDS", 0.2)
+    monkeypatch.setattr(reader, "_ask", lambda: next(asked))
+    assert reader.latestOffset(start, reader.getDefaultReadLimit())["t"] == {"0": 12}
+
+
+def test_commas_alone_name_no_topic() -> None:
+    given = {"bootstrap": "b:1", "topic": " , ", "format": "json"}
+    with pytest.raises(MillpondError, match="the Kafka source has no topic"):
+        kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+
+
+class Brokers:
+    """Topics that are asked for; each question first lets something happen."""
+
+    def __init__(self, *happens: Callable[[Brokers], object]) -> None:
+        self.ends = {"0": 5}
+        self.id = "first"
+        self._happens = iter(happens)
+
+    def latest(self, partitions: list[tuple[str, int]]) -> dict[str, dict[str, int]]:
+        found = {str(number): self.ends[str(number)] for _, number in partitions}
+        next(self._happens, lambda _: None)(self)
+        return {"t": found} if found else {}
+
+    def list_partitions(self) -> list[tuple[str, int]]:
+        return [("t", int(number)) for number in self.ends]
+
+    def find_ids(self) -> dict[str, str]:
+        return {"t": self.id}
+
+
+def reader_of(brokers: Brokers) -> RangesReader:
+    given = {"bootstrap": "b:1", "topic": "t", "format": "json", "on_loss": "continue"}
+    options = kafka_options(StreamDef(0, "s", Schema(()), source=SourceDef("kafka", given)))
+    reader = RangesReader(options, {"t": {"0": 0}}, 2)
+    reader._topics = cast(Any, brokers)
+    return reader
+
+
+def test_a_partition_that_is_added_is_in_the_batch_with_what_came_before_it() -> None:
+    """Else the batch's heartbeat would make them late."""
+
+    def nothing(_: Brokers) -> None: ...
+
+    def add(brokers: Brokers) -> None:
+        brokers.ends |= {"0": 6, "1": 3}
+
+    reader = reader_of(Brokers(nothing, nothing, add))
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first["t"] == {"0": 5}
+    reader._topics.latest([])  # something is written meanwhile
+    assert reader.latestOffset(first, limit)["t"] == {"0": 6, "1": 3}
+
+
+def test_ends_are_those_of_the_topic_whose_id_is_noted() -> None:
+    def remake(brokers: Brokers) -> None:
+        brokers.ends, brokers.id = {"0": 2}, "second"
+
+    reader = reader_of(Brokers(lambda _: None, remake))
+    offset = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert (offset["t"], offset[IDS]) == ({"0": 2}, {"t": "second"})
