@@ -114,11 +114,13 @@ def _list_dead_sinks(components: Components) -> list[dict[str, Any]]:
 
 def _list_still_replicas(components: Components) -> list[dict[str, Any]]:
     """Which relations do not follow their tables, and why."""
-    return [
-        _tell(trouble, _HINT_REPLICA)
-        for relation in components.log.version.relations.values()
-        if (trouble := components.replicas.trouble(relation)) is not None
-    ]
+    found = []
+    for relation in components.log.version.relations.values():
+        if (trouble := components.replicas.trouble(relation)) is not None:
+            error = _tell(trouble, _HINT_REPLICA)
+            what = f'relation "{relation.name}" stands still'
+            found.append({**error, "message": f"{what}: {error['message']}"})
+    return found
 
 
 def _list_stopped(components: Components) -> list[dict[str, Any]]:

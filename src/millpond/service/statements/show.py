@@ -118,7 +118,8 @@ def _describe_source(components: Components, relation: RelationDef) -> str:
     if relation.view is not None:
         return "query"
     if (trouble := components.replicas.trouble(relation)) is not None:
-        return f"postgres, stands still: {trouble.detail or trouble.primary}"
+        detail = f": {trouble.detail}" if trouble.detail else ""
+        return f"postgres, stands still: {trouble.primary}{detail}"
     return relation.source.format if relation.source else "statements"
 
 
