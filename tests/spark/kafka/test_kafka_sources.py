@@ -27,14 +27,19 @@ class Topic:
     """A topic of the test, and a producer of its records."""
 
     def __init__(self, broker: Any, partitions: int = 2) -> None:
-        from confluent_kafka import Producer
         from confluent_kafka.admin import AdminClient, NewTopic
 
         self.broker = broker
         self.name = f"t{uuid.uuid4().hex[:8]}"
         self.admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         self.create(NewTopic(self.name, partitions, 1))
-        self._producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+        self.connect()
+
+    def connect(self) -> None:
+        """Make a producer, which knows the topic's partitions."""
+        from confluent_kafka import Producer
+
+        self._producer = Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0})
 
     def create(self, topic: Any) -> None:
         for made in self.admin.create_topics([topic]).values():
@@ -74,6 +79,7 @@ class Topic:
 
         for made in self.admin.create_partitions([NewPartitions(self.name, count)]).values():
             made.result(30)
+        self.connect()
 
     def delete_before(self, offset: int, partition: int = 0) -> None:
         from confluent_kafka import TopicPartition
