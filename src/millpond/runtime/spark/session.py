@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from glob import glob
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ FIXED = {
     "spark.hadoop.fs.permissions.umask-mode": "Files of a store are its owner's alone.",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
 }
+#: A package of Maven's, as Spark takes it.
+_PACKAGE = re.compile(r"[^:/\s]+[:/][^:/\s]+[:/][^:/\s]+")
 #: What a JVM says that ends before it has come up, and Java before that.
 _LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
 #: What keeps a cluster's traffic and spilled data from others, once its processes know each other:
@@ -79,7 +82,7 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
     """Check settings that a user gives for Spark.
 
     Raises:
-        MillpondError: CQL-214, one is not Spark's, or is fixed.
+        MillpondError: CQL-214, one is not Spark's, or is fixed; a package or archive cannot be.
     """
     for name in conf:
         why = FIXED.get(name)
@@ -90,7 +93,22 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
                 detail=why or "Settings of Spark begin with spark.",
                 hint="Leave it out.",
             )
+    for package in _listed(conf, "spark.jars.packages"):
+        if not _PACKAGE.fullmatch(package):
+            raise _no_package(f'"{package}" is no package', "Write group:name:version.")
+    for archive in _listed(conf, "spark.jars"):
+        path = archive.removeprefix("file:")
+        if ":" not in path and not glob(path):
+            raise _no_package(f'there is no archive "{archive}"', "Name a file that is there.")
     return dict(conf)
+
+
+def _listed(conf: Mapping[str, str], name: str) -> list[str]:
+    return [part.strip() for part in conf.get(name, "").split(",") if part.strip()]
+
+
+def _no_package(problem: str, hint: str) -> MillpondError:
+    return MillpondError("CQL-214", f"Spark cannot load it: {problem}", hint=hint)
 
 
 def start_session(

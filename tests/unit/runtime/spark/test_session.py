@@ -31,6 +31,30 @@ def test_settings_that_are_fixed(name: str) -> None:
     assert f'"{name}"' in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "listed", "why"),
+    [
+        ("spark.jars.packages", "g:n:1,nonsense", '"nonsense" is no package'),
+        ("spark.jars.packages", "g:n", '"g:n" is no package'),
+        ("spark.jars.packages", "g:n:1:jar", '"g:n:1:jar" is no package'),
+        ("spark.jars", "/no/such.jar", 'there is no archive "/no/such.jar"'),
+        ("spark.jars", "file:/no/such.jar", 'there is no archive "file:/no/such.jar"'),
+    ],
+)
+def test_packages_and_archives_that_spark_cannot_load(name: str, listed: str, why: str) -> None:
+    with pytest.raises(MillpondError, match="CQL-214") as refused:
+        check_conf({name: listed})
+    assert why in str(refused.value)
+
+
+def test_packages_and_archives_that_spark_may_load(tmp_path: Path) -> None:
+    archive = tmp_path / "a.jar"
+    archive.touch()
+    for listed in (str(archive), f"file://{archive}, {archive}", f"{tmp_path}/*.jar", "hdfs://h/x"):
+        check_conf({"spark.jars": listed})
+    check_conf({"spark.jars.packages": "g:n_2.13:1.0, g/n/2"})
+
+
 def test_a_session_that_is_given_has_its_settings() -> None:
     with pytest.raises(MillpondError, match="CQL-214: spark_conf cannot be given with a Spark"):
         SparkRuntime(None, object(), {"spark.a": "1"})  # type: ignore[arg-type]
