@@ -3,8 +3,9 @@
 A store in a shared directory (or, with `--s3`, in an object store on loopback), Spark's master, and
 workers of one core each, all on this machine; beside it the same without a cluster. Range queries
 are registered, Parquet files read to the end in epochs, single rows pushed, single queries
-registered; all elements are looked at once by a query whose matches are not kept. Seconds of the processor say who works; on a machine with fewer cores than executors the
-time does not. A few answers are compared with DuckDB.
+registered; all elements are looked at once by a query whose matches are not kept. Seconds of the
+processor say who works; on a machine with fewer cores than executors the time does not. A few
+answers are compared with DuckDB.
 
 From the driver's seconds an epoch and the executors' seconds a million elements follows what more
 machines could give: the elements a second at which the driver has no more time.

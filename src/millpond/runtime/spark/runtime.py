@@ -35,13 +35,13 @@ from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
 from millpond.runtime.spark.choose_builder import choose_builder, find_waiting
+from millpond.runtime.spark.cluster.placing import Machines, distribute
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.java import check_java
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
-from millpond.runtime.spark.placing import Machines, distribute
 from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
     LOCAL,
@@ -320,7 +320,10 @@ class SparkRuntime:
             raise
 
     def prefer(self, key: str) -> str:
-        return self._machines.prefer(self.spark.sparkContext, key) if self.spreads else ""
+        if self.spreads and self._machine.trouble is None:
+            with suppress(Exception):  # it ends just now; whoever runs tasks hears of it
+                return self._machines.prefer(self.spark.sparkContext, key)
+        return ""
 
     @property
     def spreads(self) -> bool:
