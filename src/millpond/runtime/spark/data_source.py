@@ -148,8 +148,8 @@ class _ReadRequest:
         count = table.num_rows
         table = table.append_column("__exact", pa.array([given.exact] * count, pa.bool_()))
         table = table.append_column("__loss", pa.array([loss] * count, pa.string()))
-        bounds = [] if given.bounds is None else given.bounds.list_rows()
-        each = [json.dumps(one) for one in bounds] or [None] * count
+        bounds = [None] * count if given.bounds is None else given.bounds.list_rows()
+        each = [None if one is None else json.dumps(one) for one in bounds]
         return table.append_column("__bounds", pa.array(each, pa.string()))
 
 
