@@ -16,6 +16,9 @@ so that what else the machine does falls on all of them.
 
 `--intervals` asks another question: what does the lazy interval cost, and what does it save? Then
 *aware* alone is measured, over a whole window without gaps, with several intervals side by side.
+`--partitions` asks how many partitions by expiration time a result needs (the paper's UPA(10) and
+UPA(50), figure 10), beside *direct*, which looks at every row: whole windows again, in which the
+rows wait that a join or a negation has to take back.
 
 What to expect: the paper's factors come from lists that are scanned, and from results that are kept
 and searched for what a negative tuple takes back. Operators over tables and columns do neither, and
@@ -25,7 +28,7 @@ joins and negations, up to twice as fast for duplicate elimination, and an order
 than both where it rewrites; and it keeps fewer rows.
 
     python benchmarks/update_patterns.py [--windows 2000,20000,200000] [--steps 1,100] [--plans]
-        [--lazy 0.05] [--intervals]
+        [--lazy 0.05] [--intervals | --partitions]
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from millpond.cql.print.dialect import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
+from millpond.operators.expire import Expire
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.optimize.cost import PlanStatistics
@@ -62,6 +66,15 @@ MOST = 10_000_000
 STRETCHES = 10
 #: Lazy expiration intervals that are compared, in shares of the window; None is the default.
 SHARES = (None, 0.0, 0.01, 0.05, 0.25, 1.0)
+#: Numbers of partitions by expiration time that are compared; the paper has 10 and 50.
+PARTITIONS = (1, 10, 50, 250)
+#: The queries of which rows wait in partitions, by the plan that is chosen.
+PARTITIONED = (
+    "1 join, ftp (fig. 9)",
+    "1 join, telnet (fig. 10)",
+    "3 negation (fig. 15)",
+    "5 negation, then join (fig. 17)",
+)
 #: What of the queries keeps what has expired for a while.
 LAZY = ("1 join, ftp (fig. 9)", "2 distinct pairs (fig. 12, 14)", "4 distinct, then join (fig. 16)")
 
@@ -118,15 +131,24 @@ def known(links: dict[str, pa.Table], step: float) -> PlanStatistics:
 
 
 def planned(
-    text: str, strategy: str, statistics: PlanStatistics, lazy: int | None = None
+    text: str,
+    strategy: str,
+    statistics: PlanStatistics,
+    lazy: int | None = None,
+    partitions: int | None = None,
 ) -> Plan | None:
-    """The query's plan by a strategy, with a lazy expiration interval in microseconds; None where
-    the strategy is not one for it."""
+    """The query's plan by a strategy, with a lazy expiration interval in microseconds and a number
+    of partitions (None: Millpond's own choice); None where the strategy is not one for it."""
     catalog = Catalog()
     bound = bind(parse_query(text), text, catalog)
     try:
         return plan_changes(
-            bound, catalog, strategy=strategy, known=statistics, lazy_expiration=lazy
+            bound,
+            catalog,
+            strategy=strategy,
+            known=statistics,
+            lazy_expiration=lazy,
+            partitions=partitions,
         )
     except MillpondError as error:
         if error.code != "CQL-214":
@@ -270,6 +292,7 @@ def main() -> None:
     parser.add_argument("--plans", action="store_true", help="print what aware chose")
     parser.add_argument("--lazy", type=float, help="the lazy expiration interval, of the window")
     parser.add_argument("--intervals", action="store_true", help="compare lazy intervals")
+    parser.add_argument("--partitions", action="store_true", help="compare numbers of partitions")
     options = parser.parse_args()
     windows = [int(w) for w in options.windows.split(",")]
     lengths = [int(s) for s in options.steps.split(",")]
@@ -278,6 +301,8 @@ def main() -> None:
     for step in lengths:
         if options.intervals:
             lazy_intervals(links, windows, step)
+        elif options.partitions:
+            partitions_by_expiration(links, windows, step)
         else:
             one_step_length(links, windows, step, options)
 
@@ -287,21 +312,65 @@ def lazy_intervals(links: dict[str, pa.Table], windows: list[int], step: int) ->
     rows = []
     for about, window in product(LAZY, windows):
         text = QUERIES[about].format(w=f"[RANGE {window} SECONDS]")
-        runs = {}
-        for share in SHARES:
-            plan = planned(text, "aware", known(links, step), interval(share, window))
-            assert plan is not None
-            runs["default" if share is None else f"{share:.0%}"] = Run(plan, Dataflow(plan))
-        measure(text, runs, links, window, window, step, stretches=1)
-        for name, run in runs.items():
+        plans = {
+            "default" if share is None else f"{share:.0%}": planned(
+                text, "aware", known(links, step), interval(share, window)
+            )
+            for share in SHARES
+        }
+        for name, run in whole_window(text, plans, links, window, step).items():
             mean = sum(run.states) / len(run.states)
             rows.append([about, window, name, run.milliseconds, mean, max(run.states)])
-        console.print(f"query {about} done, window {window} s, steps of {step} s")
     show(
         f"Lazy expiration intervals, steps of {step} s",
         ["query", "window, s", "interval", "ms per 1,000", "rows of state, mean", "at most"],
         rows,
     )
+
+
+def partitions_by_expiration(links: dict[str, pa.Table], windows: list[int], step: int) -> None:
+    """What partitions cost and save: a table, and a picture for each query."""
+    rows = []
+    for about in PARTITIONED:
+        lines: dict[str, tuple[list[float], list[float]]] = {}
+        for window in windows:
+            text = QUERIES[about].format(w=f"[RANGE {window} SECONDS]")
+            statistics = known(links, step)
+            plans = {"direct": planned(text, "direct", statistics)}
+            if (direct := plans["direct"]) is not None and _expected(direct) > MOST:
+                plans["direct"] = None
+            for count in PARTITIONS:
+                plans[f"UPA({count})"] = planned(text, "aware", statistics, partitions=count)
+            for name, run in whole_window(text, plans, links, window, step).items():
+                waiting = [n for n in run.plan.nodes() if isinstance(n, Expire)]
+                held = sum(run.flow.sizes()[n.key] for n in waiting)
+                rows.append([about, window, name, run.milliseconds, held, len(run.kept)])
+                xs, ys = lines.setdefault(name, ([], []))
+                xs.append(window)
+                ys.append(run.milliseconds)
+        name = f"update_patterns_{step}s_partitions_" + letters(about)
+        title = f"Partitions by expiration, query {about}, steps of {step} s"
+        picture(name, title, "window, s", "ms per 1,000 connections", lines)
+    show(
+        f"Partitions by expiration, steps of {step} s",
+        ["query", "window, s", "partitions", "ms per 1,000", "rows that wait", "steps"],
+        rows,
+    )
+
+
+def whole_window(
+    text: str, plans: dict[str, Plan | None], links: dict[str, pa.Table], window: int, step: int
+) -> dict[str, Run]:
+    """A run by each plan that there is, measured over one whole window without gaps."""
+    runs = {name: Run(plan, Dataflow(plan)) for name, plan in plans.items() if plan is not None}
+    measure(text, runs, links, window, window, step, stretches=1)
+    console.print(f"window {window} s, steps of {step} s: {text}")
+    return runs
+
+
+def letters(about: str) -> str:
+    """A query's name as a part of a file's."""
+    return "".join(c if c.isalnum() else "_" for c in about)
 
 
 def one_step_length(
@@ -339,7 +408,7 @@ def one_step_length(
                 console.print(f"{about}, window {window} s, steps of {step} s:")
                 console.print(aware.plan.explain_estimates_among({}))
         console.print(f"query {about} done, steps of {step} s")
-        name = f"update_patterns_{step}s_" + "".join(c if c.isalnum() else "_" for c in about)
+        name = f"update_patterns_{step}s_" + letters(about)
         title = f"Query {about}, steps of {step} s"
         picture(name + "_time", title, "window, s", "ms per 1,000 connections", times)
         picture(name + "_state", title, "window, s", "rows of state", states)

@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 PEERS = ROOT / "benchmarks" / "peers"
-#: Experiments of the papers' in the table.
-LINES = 21
+#: Experiments of the papers in the table.
+LINES = 22
 
 
 def _experiments() -> list[list[str]]:
