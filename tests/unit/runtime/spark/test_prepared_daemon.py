@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,3 +87,4 @@ def test_one_that_dies_is_not_waited_for(module: str, tmp_path: Path) -> None:
     with ask(module, place, tmp_path) as daemon:
         out, _ = daemon.communicate(timeout=30)
     assert out.startswith(f"{daemon.pid} ")
+    shutil.rmtree(Path(next(iter(place.values()))).parent)
