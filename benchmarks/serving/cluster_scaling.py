@@ -3,8 +3,9 @@
 A store in a shared directory (or, with `--s3`, in an object store on loopback), Spark's master, and
 workers of one core each, all on this machine; beside it the same without a cluster. Range queries
 are registered, Parquet files read to the end in epochs, single rows pushed, single queries
-registered. Seconds of the processor say who works; on a machine with fewer cores than executors the
-time does not. A few answers are compared with DuckDB.
+registered; all elements are looked at once by a query whose matches are not kept. Seconds of the
+processor say who works; on a machine with fewer cores than executors the time does not. A few
+answers are compared with DuckDB.
 
 From the driver's seconds an epoch and the executors' seconds a million elements follows what more
 machines could give: the elements a second at which the driver has no more time.
@@ -33,6 +34,8 @@ from workloads.interests import STREAM, texts, write_elements
 #: How many files make an epoch, pushes and registrations that are timed.
 FILES = 8
 SINGLE = 40
+#: A query that every element matches, by a predicate that no index serves.
+SCAN = "SELECT count(*) AS n, sum(a) AS total FROM s WHERE a + b >= 0 AND c % 7 < 7"
 
 
 def run(executors: int, files: Path, directory: Path, options: argparse.Namespace) -> list[Any]:
@@ -79,6 +82,7 @@ def measure(
         epochs = pond.status()["epoch"] - epochs
         driver, away = (now - before for now, before in zip(used(), (driver, away), strict=True))
         check(pond, files, options.queries)
+        scans = [scan(pond, spread, options) for spread in (False, True)]
         pond.execute("CREATE STREAM p (n BIGINT)")
         pushes, registrations = [], []
         for number in range(SINGLE):
@@ -99,7 +103,22 @@ def measure(
         away / million if executors else None,
         sorted(pushes)[SINGLE // 2] * 1e3,
         sorted(registrations)[SINGLE // 2] * 1e3,
+        *scans,
     ]
+
+
+def scan(pond: Any, spread: bool, options: argparse.Namespace) -> float | None:
+    """Milliseconds of a scan of all elements, in the driver or by executors, the second time."""
+    scans = pond._components.invoker.scans
+    if spread and not pond._components.runtime.spreads:
+        return None
+    scans.least_rows = 1 if spread else sys.maxsize
+    for _ in range(2):
+        begun, before = time.perf_counter(), scans.count
+        [row] = pond.ask(SCAN).table.to_pylist()
+        assert row["n"] == options.rows, row
+        assert scans.count - before == spread
+    return (time.perf_counter() - begun) * 1e3
 
 
 def main() -> None:
@@ -132,6 +151,8 @@ def main() -> None:
             "executors, processor s a million",
             "push, ms",
             "registration, ms",
+            "scan in the driver, ms",
+            "scan by executors, ms",
         ),
         rows,
     )

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from millpond.api.client_limits import ClientLimits
-from millpond.api.server import Transport, bind, serve, url_of
+from millpond.api.server import Transport, bind, serve
 from millpond.api.waiting import await_lead
 from millpond.catalog.options import OPTIONS
 from millpond.service.definitions.access_policy import AccessPolicy
@@ -28,6 +28,4 @@ if __name__ == "__main__":
     listener = bind("127.0.0.1", port)
     shared = place and await_lead(place, store, listener, Transport())
     with open_local(store, shared=shared or None) as pond:
-        if shared:
-            shared.announce(url_of(listener))
         serve(pond, listener=listener, policy=policy, limits=limits)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,6 +32,7 @@ class FaultyObjectStore:
         fault: What befalls requests now; None for nothing.
         delay: How long a slow or silent request takes, in seconds.
         befallen: How many requests something has befallen.
+        reads: How often each object was read.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,7 @@ class FaultyObjectStore:
         self.fault: Fault | None = None
         self.delay = 0.4
         self.befallen = 0
+        self.reads: Counter[str] = Counter()
         self._parts: dict[str, dict[int, bytes]] = {}
         self._lock = threading.Lock()
         store = self
@@ -192,6 +195,8 @@ class _Handler(BaseHTTPRequestHandler):
                 return 200, self._list(asked), None
         if key not in store.objects:
             return 404, b"<Error><Code>NoSuchKey</Code></Error>", None
+        if self.command == "GET":
+            store.reads[key] += 1
         return 200, store.objects[key], "whole"
 
     def _list(self, asked: dict[str, list[str]]) -> bytes:

@@ -55,6 +55,7 @@ from millpond.cql.tree.statements import (
 from millpond.errors import MillpondError
 from millpond.model import time
 from millpond.service.pond import Pond
+from millpond.testing.local_runtime import LocalRuntime
 from millpond.testing.manual_clock import ManualClock
 
 
@@ -151,6 +152,10 @@ class _Performance:
             pond.entities.set("joins:all", {"shards": shards})
             eager, lazy = self.variation.expiring
             pond.entities.set("changes:all", {"eager_expiration": eager, "lazy_expiration": lazy})
+            runtime = pond._components.runtime
+            if self.variation.spread and isinstance(runtime, LocalRuntime):
+                runtime.spreads = True
+                pond._components.invoker.scans.least_rows = 1
             if self.variation.pressure is not None:
                 pond.alter_system(**choose_settings(self.variation.pressure))
         return pond

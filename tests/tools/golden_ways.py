@@ -29,6 +29,7 @@ class Variation:
         routing: The eddies' routing policy, and the number of shards of a join.
         is_matched: Whether all matches and pairs are computed and stored before each answer.
         expiring: The eager and the lazy expiration interval of all changes.
+        spread: Whether workers read the windows of invocations, however small.
         pressure: The seed of a scheduler, of little memory and of constraints that may hold or not.
     """
 
@@ -41,6 +42,7 @@ class Variation:
     routing: tuple[str, int] = ("ticket", 2)
     is_matched: bool = False
     expiring: tuple[str, str] = ("0 seconds", "auto")
+    spread: bool = False
     pressure: int | None = None
 
     def __str__(self) -> str:
@@ -51,6 +53,7 @@ class Variation:
         parts += [f"reopened each {self.reopen_every}"] * bool(self.reopen_every)
         parts += [f"{self.routing[0]} in {self.routing[1]}"] * (self.routing != ("ticket", 2))
         parts += ["matched"] * self.is_matched
+        parts += ["spread"] * self.spread
         if self.expiring != ("0 seconds", "auto"):
             parts.append("expiring {}, {}".format(*self.expiring))
         parts += [f"under pressure {self.pressure}"] * (self.pressure is not None)
@@ -76,6 +79,7 @@ VARIATIONS: tuple[Variation, ...] = (
         cut=7,
         order="data first",
         options=(("materialize", "none"),),
+        spread=True,
         reopen_every=2,
         routing=("fixed", 2),
         expiring=("3 hours", "1 day"),
@@ -179,6 +183,7 @@ def variations(every: bool = False) -> tuple[Variation, ...]:
             routing=(("random", 2), ("worst", 3))[reopened is None],
             is_matched=decoys == 0,
             expiring=(("0 seconds", "3 seconds"), ("10 seconds", "1 hour"))[decoys == 0],
+            spread=mode == "none",
             pressure=cut,
         )
         for cut in (1, 7, None)

@@ -54,6 +54,11 @@ class Transport:
     prefix: str = ""
     proxies: tuple[str, ...] = ()
 
+    @property
+    def scheme(self) -> str:
+        """The scheme of the server's URL."""
+        return "http" if self.cert is None else "https"
+
     @classmethod
     def of(
         cls, cert: Path | None, key: Path | None, prefix: str = "", proxies: Iterable[str] = ()
@@ -202,7 +207,7 @@ def serve(
         ssl_certfile=transport.cert,
         ssl_keyfile=transport.key,
     )
-    url = url_of(listener, "http" if transport.cert is None else "https")
+    url = url_of(listener, transport.scheme)
     server = Server(config, url, on_ready or announce, pond, limits)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])

@@ -23,9 +23,13 @@ log = logging.getLogger("millpond.server")
 
 
 def await_lead(
-    url: str, directory: Path, listener: socket.socket, transport: Transport
+    url: str,
+    directory: Path,
+    listener: socket.socket,
+    transport: Transport,
+    advertise: str | None = None,
 ) -> SharedStore | None:
-    """Wait until this process may lead a shared store, and answer requests meanwhile.
+    """Wait until this process leads a shared store, and answer requests meanwhile.
 
     Every request is answered with STORE-607, which names the driver that leads; /healthz says that
     this process is well. Call it from the main thread: SIGTERM and SIGINT end the wait.
@@ -35,9 +39,10 @@ def await_lead(
         directory: This process's own directory.
         listener: A socket from `server.bind`, which stays open.
         transport: How requests reach the server.
+        advertise: Where clients reach this process; None: where it listens.
 
     Returns:
-        The shared store, to be led at once; None if a signal ended the wait.
+        The shared store, which this process leads; None if a signal ended the wait.
 
     Raises:
         MillpondError: STORE-602, the log is damaged; STORE-603, the storage gives no answer;
@@ -53,12 +58,14 @@ def await_lead(
 
     before = {s: signal.signal(s, end) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
-        may_lead = wait_to_lead(shared.place, fold, waiting.tell, stop)
+        leads = False
+        while not leads and wait_to_lead(shared.place, fold, waiting.tell, stop):
+            leads = shared.claim(advertise or url_of(listener, transport.scheme))
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         waiting.close()
-    if not may_lead:
+    if not leads:
         shared.close()
         return None
     return shared
@@ -76,8 +83,8 @@ class _WaitingServer:
     def tell(self, leader: Leader) -> None:
         """Send clients to that leader from now on."""
         self._leader = leader
-        scheme = "http" if self._transport.cert is None else "https"
-        log.info("%s waits: %s", url_of(self._listener, scheme), waiting_error(leader).primary)
+        own = url_of(self._listener, self._transport.scheme)
+        log.info("%s waits: %s", own, waiting_error(leader).primary)
         if self._server is None:
             config = uvicorn.Config(
                 self._make_app(),

@@ -345,7 +345,7 @@ def serve(
     if shared is not None:
         if store is None:
             raise typer.BadParameter("a shared store needs --store, a directory for its files")
-        leading = await_lead(shared, store, listener, transport)
+        leading = await_lead(shared, store, listener, transport, advertise)
         if leading is None:
             return
 
@@ -364,9 +364,6 @@ def serve(
         revives=True,
         **settings,
     )
-    if leading is not None:
-        scheme = "http" if transport.cert is None else "https"
-        leading.announce(advertise or server.url_of(listener, scheme))
     try:
         ended_by = server.serve(
             pond,

@@ -94,8 +94,17 @@ class Cluster:
             urllib.request.Request(f"{url}/pond", method="PUT"), timeout=60
         ):
             pass
-        self._environment |= {**_CREDENTIALS, "AWS_ENDPOINT_URL": url}
-        self.place, self.is_object_store = "s3://pond/store", True
+        self.use_object_store("s3://pond/store", {**_CREDENTIALS, "AWS_ENDPOINT_URL": url})
+
+    def use_object_store(self, place: str, environment: Mapping[str, str]) -> None:
+        """Share the store in an object store that is there.
+
+        Args:
+            place: Where in it.
+            environment: What a process needs to know it by.
+        """
+        self._environment |= environment
+        self.place, self.is_object_store = place, True
 
     def start_spark(self, workers: int = 2, before: tuple[str, ...] = ()) -> None:
         """Start Spark's master, and workers of one core each.
@@ -109,13 +118,21 @@ class Cluster:
         web = ("--webui-port", "0")
         command = [launcher, f"{_DEPLOY}.master.Master", *self._at_master, *web]
         self._await_line("master.log", command, "I have been elected leader")
-        worker = [*before, launcher, f"{_DEPLOY}.worker.Worker", "--host", _HOST]
-        worker += ["--cores", "1", "--memory", "1g", *web, self.master]
-        for number in range(1, workers + 1):
-            log = f"worker-{number}.log"
-            self.workers.append(
-                self._await_line(log, worker, "Successfully registered with master")
-            )
+        for _ in range(workers):
+            self.start_worker(before)
+
+    def start_worker(self, before: tuple[str, ...] = (), host: str = _HOST) -> None:
+        """Start one more worker.
+
+        Args:
+            before: As of `start_spark`.
+            host: An address of loopback, which stands for a machine.
+        """
+        command = [*before, _find_launcher(), f"{_DEPLOY}.worker.Worker", "--host", host]
+        command += ["--cores", "1", "--memory", "1g", "--webui-port", "0", self.master]
+        log = f"worker-{len(self._processes)}.log"
+        worker = self._await_line(log, command, "Successfully registered with master")
+        self.workers.append(worker)
 
     def start_second_driver(self, store: Path) -> str:
         """Start a driver that waits until nobody leads the store; return its URL.
@@ -215,7 +232,7 @@ def _connects(port: int) -> bool:
 
 
 def _await(
-    process: subprocess.Popen[bytes], is_up: Callable[[], bool], log: Path, seconds: float = 120
+    process: subprocess.Popen[bytes], is_up: Callable[[], bool], log: Path, seconds: float = 300
 ) -> None:
     end = time.monotonic() + seconds
     while not is_up():

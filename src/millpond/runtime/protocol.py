@@ -169,8 +169,35 @@ class Runtime(Protocol):
         """Return when everything the open sources hold now has been committed."""
         ...
 
-    def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
-        """Run a task of `millpond.runtime` for every job, in parallel; results in order."""
+    def run(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
+        """Run a task of `millpond.runtime` for every job, in parallel; results in order.
+
+        `near` names the machine, by `prefer`, where each job runs best; it may run anywhere.
+        """
+        ...
+
+    def ask(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
+        """As `run`, for a request, with which the tasks end.
+
+        Raises:
+            MillpondError: POND-405, the request this thread works for is to end.
+        """
+        ...
+
+    def prefer(self, key: str) -> str:
+        """Return the machine whose cache should have a file: the same one as long as it is there.
+
+        "": it does not matter, since all tasks run on one machine.
+        """
+        ...
+
+    @property
+    def spreads(self) -> bool:
+        """Whether tasks run on other machines than this process."""
         ...
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:

@@ -31,6 +31,7 @@ from millpond.planner.explain.notes import find_notes
 from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
+from millpond.service.answers.spread_scan import SpreadScans
 from millpond.service.backups import Backups
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
@@ -238,6 +239,7 @@ class Components:
             self.intake,
             self.events,
             followers,
+            SpreadScans(store, runtime),
             settings.get("ceilings"),
         )
         self.invoker.choose_reduction = self._choose_reduction

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -177,6 +177,11 @@ class EpochLog:
                 self._pins[version.epoch] -= 1
                 if not self._pins[version.epoch]:
                     del self._pins[version.epoch]
+
+    def remove_later(self, paths: Iterable[str]) -> None:
+        """Let `collect` remove files that no version refers to, nor ever did or will."""
+        with self._readers:
+            self._unreferenced += [(0, path) for path in paths]
 
     def collect(self) -> list[str]:
         """Remove the files no pinned version refers to any more; return their paths.

@@ -55,14 +55,14 @@ from millpond.state.set_aside import (
     list_set_aside,
     set_aside,
 )
+from millpond.state.shared.files_before import find_orphans
 from millpond.state.shared.place_share import PlaceShare
 from millpond.state.shared.shared_store import SharedStore, read_mark
+from millpond.state.version import REFERENCED
 
 FORMAT = "millpond store 3\n"
 _A_FORMAT = re.compile(r"millpond store \d+\n")
 
-#: The directories of files that epochs refer to.
-REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
 _DIRECTORIES = (*REFERENCED, "aggregates", "stems", "inbox", "checkpoints")
 
 
@@ -220,6 +220,13 @@ class Store:
         if self.shared is not None:  # the directory is a cache, and may lack any file
             for path in orphans:
                 (self.directory / path).unlink(missing_ok=True)
+            nobodys = find_orphans(
+                self.shared.files_before,
+                referenced,
+                self.inbox.list_shared_names(),
+                self.inbox.last_number(),
+            )
+            self.log.remove_later(nobodys)
             return []
         unknown = set_aside(self.directory, orphans, self._clock())
         for path, _ in self._files("stems", SCRATCH):

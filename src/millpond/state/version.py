@@ -43,6 +43,9 @@ from millpond.state.join_state import Joins
 
 __all__ = ["DATA", "REJECTS", "SHED", "WAITING"]  # the kinds of segments, which the catalog names
 
+#: The directories of files that versions refer to.
+REFERENCED = ("segments", "matches", "rejects", "relations", "runs", "pairs", "summaries")
+
 
 @dataclass(frozen=True)
 class SegmentRef:

@@ -52,6 +52,8 @@ class LocalRuntime:
         self._open: dict[int, StreamDef] = {}
         self._lock = threading.RLock()
         self.workers = 1
+        #: Set by tests that have invocations spread.
+        self.spreads = False
         #: Set by tests to what a runtime that lost its workers says.
         self.trouble: MillpondError | None = None
         self.failure: MillpondError | None = None
@@ -161,8 +163,18 @@ class LocalRuntime:
             for stream in list(self._open.values()):
                 self._read(stream, sheds=True)
 
-    def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
+    def run(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
         return [task(job) for job in jobs]
+
+    def ask(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
+        return [task(job) for job in jobs]
+
+    def prefer(self, key: str) -> str:
+        return ""
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         tables = [relation.schema.to_arrow().empty_table()]

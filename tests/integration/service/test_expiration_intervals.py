@@ -29,9 +29,9 @@ class Counting(LocalRuntime):
         super().__init__()
         self.advanced: list[AdvanceJob] = []
 
-    def run(self, task: Any, jobs: Any) -> Any:
+    def run(self, task: Any, jobs: Any, near: Any = ()) -> Any:
         self.advanced += jobs if task is advance_task.advance else []
-        return super().run(task, jobs)
+        return super().run(task, jobs, near)
 
 
 @pytest.fixture

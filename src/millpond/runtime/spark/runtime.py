@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,12 @@ from millpond.runtime import batch_tasks
 from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.process_memory import RuntimeMemory
 from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed
+from millpond.runtime.scans.request_call import RequestCall
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
 from millpond.runtime.spark.choose_builder import choose_builder, find_waiting
+from millpond.runtime.spark.cluster.placing import Machines, distribute
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
@@ -104,6 +107,7 @@ class SparkRuntime:
         )
         self._starts_behind = revives and spark is None
         self._scratch: Path | None = None
+        self._machines = Machines()
         self._is_warm = threading.Event()
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
@@ -116,7 +120,7 @@ class SparkRuntime:
         self._pipeline = pipeline
         self._store = store
         if (share := share_of(store / "files")) is not None:
-            share.spreads = not self._find_master().startswith("local")
+            share.spreads = self.spreads
         if self._given is not None:
             tell_given(self._given, tell_workers(store))
             self._make_scratch()
@@ -274,19 +278,56 @@ class SparkRuntime:
         except Exception as error:
             raise self._cause(stream, error) from error
 
-    def run(self, task: Callable[[Job], Done], jobs: Sequence[Job]) -> list[Done]:
+    def run(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
+        return self._run(task, jobs, near, "maintenance")
+
+    def _run(
+        self,
+        task: Callable[[Job], Done],
+        jobs: Sequence[Job],
+        near: Sequence[str],
+        pool: str,
+        tag: str | None = None,
+    ) -> list[Done]:
         if not jobs:
             return []
-        in_worker = InWorker(task, self._store)
         done = []
         with self._machine.using():
             context = self.spark.sparkContext
-            context.setLocalProperty("spark.scheduler.pool", "maintenance")
-            tasks = context.parallelize(list(jobs), len(jobs)).map(in_worker)
-            for result, usage in tasks.collect():
+            context.setLocalProperty("spark.scheduler.pool", pool)
+            if tag is not None:
+                context.addJobTag(tag)
+            for result, usage in distribute(
+                context, InWorker(task, self._store), jobs, near
+            ).collect():
                 functions.report(usage)
                 done.append(result)
         return done
+
+    def ask(
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
+    ) -> list[Done]:
+        self._machine.check()  # a request does not wait for Spark to start
+        tag = f"millpond-{uuid.uuid4().hex}"
+        call = RequestCall(lambda: self._run(task, jobs, near, "answers", tag))
+        try:
+            return call.wait()
+        except BaseException:
+            # With the request its tasks end, also those that are not run yet.
+            self.spark.sparkContext.cancelJobsWithTag(tag)
+            raise
+
+    def prefer(self, key: str) -> str:
+        if self.spreads and self._machine.trouble is None:
+            with suppress(Exception):  # it ends just now; whoever runs tasks hears of it
+                return self._machines.prefer(self.spark.sparkContext, key)
+        return ""
+
+    @property
+    def spreads(self) -> bool:
+        return not self._find_master().startswith("local")
 
     def read_relation(self, relation: RelationDef, path: Path) -> FileMeta:
         with self._machine.using():
@@ -294,6 +335,9 @@ class SparkRuntime:
 
     @property
     def workers(self) -> int:
+        if self.spreads and self._machine.trouble is None:
+            with suppress(Exception):  # it ends just now
+                return max(1, self._machines.count_cores(self.spark.sparkContext))
         return max(1, self._machine.parallelism or os.cpu_count() or 1)
 
     def describe(self) -> dict[str, Any]:

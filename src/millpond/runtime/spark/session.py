@@ -138,6 +138,8 @@ def start_session(
         "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
         # Otherwise a batch waits for a backfill's tasks.
         "spark.scheduler.mode": "FAIR",
+        # A task waits so long for the machine that has its files; fetching them costs as much.
+        "spark.locality.wait": "300ms",
         # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
         "spark.sql.streaming.pollingDelay": "25ms",
         "spark.sql.streaming.numRecentProgressUpdates": "4",

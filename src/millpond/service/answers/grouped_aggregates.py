@@ -29,6 +29,7 @@ from millpond.planner.aggregates import GroupedAggregates
 from millpond.service.answers.kept_totals import KeptTotals, WindowCut
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.answers.segment_aggregates import ViewOf
+from millpond.service.answers.spread_scan import SpreadScans
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Measured
 from millpond.state.version import Version
@@ -50,8 +51,8 @@ class TooManyGroups(Exception):
 class SegmentGroups:
     """Answers from totals by group; safe to use from any thread."""
 
-    def __init__(self, kept: KeptTotals) -> None:
-        self._kept = kept
+    def __init__(self, kept: KeptTotals, scans: SpreadScans) -> None:
+        self._kept, self._scans = kept, scans
 
     def answer(
         self,
@@ -81,7 +82,16 @@ class SegmentGroups:
         asked = query.bound.grouped
         assert asked is not None
         measured = Measured(slot, None, asked.grouped.write())
-        if (slot is None and factors is not None) or not self._kept.is_wanted(stream, measured):
+        keeps = self._kept.is_wanted(stream, measured) and (slot is not None or factors is None)
+        if factors is not None or not keeps:
+            segments = version.segments(stream.id, stream.kind)
+            scanned = self._scans.read_groups(
+                version, query, stream, segments, instant, asked.grouped, MOST_GROUPS
+            )
+            if scanned is not None:
+                columns = finish_groups(asked, scanned)
+                return pa.Table.from_arrays(columns, names=list(query.bound.output.names))
+        if not keeps:
             return None
         cut = self._kept.cut(version, stream, leaf.window, instant)
         try:

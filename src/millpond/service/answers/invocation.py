@@ -19,7 +19,7 @@ from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
 from millpond.confined.room import Room
 from millpond.confined.turns import Turn
-from millpond.engine.invocation.window_slices import WindowSlice, full_since
+from millpond.engine.invocation.window_slices import SegmentView, WindowSlice, full_since
 from millpond.engine.joins.projection import JoinedRows, take_joined
 from millpond.engine.scalars.residual_query import (
     Limits,
@@ -50,6 +50,7 @@ from millpond.service.answers.partial.partial_answers import PartialAnswers
 from millpond.service.answers.present import Present
 from millpond.service.answers.reduced import ReducedAnswers, reduction_losses
 from millpond.service.answers.segment_aggregates import SegmentAggregates
+from millpond.service.answers.spread_scan import SpreadScans
 from millpond.service.answers.stored_join import StoredJoin
 from millpond.service.answers.summary_states import SummaryStates
 from millpond.service.events import Events, FollowerNeeds, noting_damage
@@ -85,9 +86,11 @@ class Invoker:
         intake: Intake,
         events: Events,
         followers: FollowerNeeds,
+        scans: SpreadScans,
         ceilings: Limits | None = None,
     ) -> None:
         self._log = log
+        self.scans = scans
         self._ceilings = ceilings
         self._sequencer = sequencer
         self._floors = floors
@@ -110,8 +113,8 @@ class Invoker:
             log.incarnation, self.summaries, residual, self._finish_part, ceilings
         )
         self.totals = KeptTotals(store)
-        self._aggregates = SegmentAggregates(self.totals)
-        self._groups = SegmentGroups(self.totals)
+        self._aggregates = SegmentAggregates(self.totals, scans)
+        self._groups = SegmentGroups(self.totals, scans)
         self._reduced = ReducedAnswers(self.files)
         #: How far a query is reduced that tolerates it: as it was registered, or more for now.
         self.choose_reduction: Callable[[PreparedQuery], Reduction] = lambda query: query.reduction
@@ -207,7 +210,8 @@ class Invoker:
         for number, leaf in enumerate(query.bound.streams):
             if number not in found:
                 check_work()
-                windows[number] = find_leaf_slice(views_of[number], leaf, instant)
+                spread = self._spread(version, query, number, streams[number], instant)
+                windows[number] = find_leaf_slice(spread or views_of[number], leaf, instant)
         for occurrence in query.bound.relations:
             relation = version.find(occurrence.relation)
             if not isinstance(relation, RelationDef):
@@ -414,6 +418,14 @@ class Invoker:
         return [
             view_of(ref) for ref in version.segments(stream.id, stream.kind) if ref.min_ts <= at
         ]
+
+    def _spread(
+        self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int
+    ) -> Sequence[SegmentView] | None:
+        """The rows of a leaf's window as workers have read them; None if the driver is to."""
+        segments = version.segments(stream.id, stream.kind)
+        most = query.limits.cap(self._ceilings).memory
+        return self.scans.read_leaf(version, query, number, stream, segments, at, most)
 
     def _view_maker(
         self, version: Version, query: PreparedQuery, number: int, stream: StreamDef

@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.confined.room import LARGE
-from millpond.engine.invocation.window_slices import WindowSlice, find_slice
+from millpond.engine.invocation.window_slices import SegmentView, WindowSlice, find_slice
 from millpond.engine.joins.projection import JoinedRows
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.answers.leaf_scan import LeafView
 
 
-def find_leaf_slice(views: Sequence[LeafView], leaf: StreamLeaf, at: int) -> WindowSlice:
+def find_leaf_slice(views: Sequence[SegmentView], leaf: StreamLeaf, at: int) -> WindowSlice:
     """Find the rows of a leaf's window."""
     return find_slice(views, leaf.window, at, counts_all=leaf.after_shape is not None)
 

@@ -36,6 +36,7 @@ from millpond.engine.aggregates.segment_totals import (
 from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
 from millpond.service.answers.kept_totals import KeptTotals, WindowCut, segment_of
 from millpond.service.answers.leaf_scan import LeafView
+from millpond.service.answers.spread_scan import SpreadScans
 from millpond.service.queries.prepared import PreparedQuery
 from millpond.state.aggregate_file import Kept, Measured
 from millpond.state.version import SegmentRef, Version
@@ -72,8 +73,8 @@ def merge_kept(asked: Asked, parts: Iterable[Any]) -> Any:
 class SegmentAggregates:
     """Answers from totals; safe to use from any thread."""
 
-    def __init__(self, kept: KeptTotals) -> None:
-        self._kept = kept
+    def __init__(self, kept: KeptTotals, scans: SpreadScans) -> None:
+        self._kept, self._scans = kept, scans
 
     def answer(
         self,
@@ -107,8 +108,15 @@ class SegmentAggregates:
         counts_all = factors is None and asked == [Asked(None)]
         reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
         cut = self._kept.cut(version, stream, leaf.window, instant)
-        parts = [reading.read_node(node) for node in cut.whole]
-        parts += [reading.read_inside(segment, cut) for segment in cut.straddling]
+        scanned = None
+        if not counts_all and (factors is not None or not keeps):
+            segments = [s for node in cut.whole for s in _segments(node)] + cut.straddling
+            scanned = self._scans.read_totals(version, query, stream, segments, instant, asked)
+        if scanned is not None:
+            parts = scanned
+        else:
+            parts = [reading.read_node(node) for node in cut.whole]
+            parts += [reading.read_inside(segment, cut) for segment in cut.straddling]
         totals = {
             (each.column, each.sketch): merge_kept(each, [part[place] for part in parts])
             for place, each in enumerate(asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from millpond.errors import MillpondError
@@ -33,7 +33,7 @@ class SegmentTasks:
         return segment.id not in self._unreadable
 
     def run(
-        self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Iterable[SegmentRef]
+        self, task: Callable[[Job], Done], jobs: Sequence[Job], segments: Collection[SegmentRef]
     ) -> list[Done]:
         """Run a task for every job.
 
@@ -49,7 +49,7 @@ class SegmentTasks:
             Exception: as the task, if none of the segments is corrupt.
         """
         try:
-            return self._runtime.run(task, jobs)
+            return self._runtime.run(task, jobs, self._find_near(jobs, segments))
         except Exception as error:
             blamed = [s for s in segments if not self._is_whole(s)]
             if not blamed:
@@ -57,6 +57,12 @@ class SegmentTasks:
             self._unreadable.update(s.id for s in blamed)
             log.warning("maintenance leaves out %s: %s", ", ".join(s.path for s in blamed), error)
             return []
+
+    def _find_near(self, jobs: Sequence[object], segments: Collection[SegmentRef]) -> list[str]:
+        """The machine of each job's segment; none where jobs read several."""
+        if not isinstance(segments, Sequence) or len(jobs) != len(segments):
+            return []
+        return [self._runtime.prefer(segment.path) for segment in segments]
 
     def _is_whole(self, segment: SegmentRef) -> bool:
         path = self._store / segment.path

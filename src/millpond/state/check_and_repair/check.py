@@ -31,7 +31,8 @@ from millpond.state.journal.fold import (
 from millpond.state.journal.journal_file import list_files, read_file
 from millpond.state.journal.snapshot import checksum_of, list_snapshots
 from millpond.state.set_aside import list_set_aside
-from millpond.state.store import FORMAT, REFERENCED, lock_store, refuse_other_format
+from millpond.state.store import FORMAT, lock_store, refuse_other_format
+from millpond.state.version import REFERENCED
 
 #: The queries that give the files of each part of a store: (part, SELECT).
 FILES = (

@@ -287,6 +287,11 @@ class Inbox:
             )
         ]
 
+    def list_shared_names(self) -> dict[int, str]:
+        """Name the files of pushes in shared storage that are not removed yet, by number."""
+        kept = self._database.read("SELECT number, checksum FROM inbox WHERE collected = 0")
+        return {number: shared_name(number, checksum) for number, checksum in kept}
+
     def last_number(self) -> int:
         """Return the greatest number ever acknowledged or given up; 0 before the first push."""
         return self._last

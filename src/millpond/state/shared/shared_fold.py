@@ -182,10 +182,23 @@ class SharedFold:
         """
         while True:
             self.catch_up()
-            log = SharedLog(self._reader, driver, self._clock)
-            if log.claim():
-                self._set_number(log.number)
+            if (log := self.claim(driver)) is not None:
                 return log
+
+    def claim(self, driver: str) -> SharedLog | None:
+        """Lead as `take_over` does, unless somebody has written a record since the last one read.
+
+        Returns:
+            None if somebody has.
+
+        Raises:
+            PlaceError: the storage gave no answer; a claim of this driver may be in the log.
+        """
+        log = SharedLog(self._reader, driver, self._clock)
+        if not log.claim():
+            return None
+        self._set_number(log.number)
+        return log
 
     def _set_number(self, number: int) -> None:
         assert self._database is not None

@@ -28,9 +28,10 @@ from millpond.state.file_share import (
     open_by,
     share_of,
 )
+from millpond.state.shared.files_before import FilesBefore
 from millpond.state.shared.leader import LeadersWord
 from millpond.state.shared.object_place import open_object_place
-from millpond.state.shared.place import SharedPlace, translate_place_errors
+from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 from millpond.state.shared.place_share import PlaceShare
 from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_fold import SharedFold, found_or_find
@@ -70,6 +71,9 @@ class SharedStore:
     _fold: SharedFold | None = None
     _log: SharedLog | None = None
     _heartbeat: LeadersWord | None = None
+    _looks: FilesBefore | None = None
+    #: The paths of files that were there before this process led.
+    files_before: list[str] = field(default_factory=list)
 
     @staticmethod
     def open(url: str, directory: Path, format: str) -> SharedStore:
@@ -99,10 +103,35 @@ class SharedStore:
         if self._fold is None:
             with translate_place_errors(self.place):
                 self._fold = SharedFold(self.place, self.incarnation, self._fold_file)
+            self._looks = self._looks or FilesBefore(self.place)
         return self._fold
 
+    def claim(self, url: str) -> bool:
+        """Lead, unless another driver has just begun to, and say so every second from now on.
+
+        A driver that leads needs a while until it serves; who hears nothing of it meanwhile would
+        take it for dead.
+
+        Args:
+            url: Where clients will reach this process.
+
+        Returns:
+            Whether this process leads; if not, it has to wait again.
+        """
+        fold = self.follow()
+        self._note_files()
+        try:
+            log = fold.claim(self.driver)
+        except PlaceError:
+            return False  # should the claim be there, it is read like another's
+        if log is None:
+            return False
+        self._log = log
+        self.announce(url)
+        return True
+
     def lead(self, database: Path) -> tuple[SharedJournal, int]:
-        """Take over, and make the database of all that is in the log.
+        """Take over, if `claim` has not, and make the database of all that is in the log.
 
         Returns:
             The journal, and the bytes of the records that no snapshot has.
@@ -110,10 +139,14 @@ class SharedStore:
         Raises:
             MillpondError: STORE-602, the log is damaged; STORE-603, the storage gives no answer.
         """
-        with translate_place_errors(self.place):
-            fold = self.follow()
-            log = fold.take_over(self.driver)
-        self._log = log
+        fold = self.follow()
+        if self._log is None:
+            self._note_files()
+            with translate_place_errors(self.place):
+                self._log = fold.take_over(self.driver)
+        log = self._log
+        if self._looks is not None:
+            self._looks.close()
         fold.close()
         self._fold = None
         for suffix in ("-wal", "-shm", "-journal"):
@@ -123,6 +156,11 @@ class SharedStore:
             left.unlink()  # of processes that ended while they waited
         sync_directory(self.directory)
         return SharedJournal(self.place, log), fold.bytes
+
+    def _note_files(self) -> None:
+        """Note which files are there, as far as is known; before a claim."""
+        if self._looks is not None:
+            self.files_before = self._looks.take()
 
     @property
     def term(self) -> int:
@@ -146,6 +184,8 @@ class SharedStore:
         if self._heartbeat is not None:
             self._heartbeat.close()
             self._heartbeat = None
+        if self._looks is not None:
+            self._looks.close()
         if self._fold is not None:
             self._fold.close()
             self._fold = None

@@ -93,8 +93,8 @@ class Overtaken:
         self._runtime, self._happens = runtime, happens
         self.jobs = 0
 
-    def run(self, task: Any, jobs: Any) -> Any:
-        done = self._runtime.run(task, jobs)
+    def run(self, task: Any, jobs: Any, near: Any = ()) -> Any:
+        done = self._runtime.run(task, jobs, near)
         self.jobs += 1
         if self.jobs == 1:
             self._happens()

@@ -45,10 +45,10 @@ def test_a_step_that_runs_tells_since_when_and_over_what(
 ) -> None:
     run, seen = parts.runtime.run, []
 
-    def look_and_run(task: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+    def look_and_run(task: Callable[[Any], Any], jobs: Sequence[Any], *near: Any) -> list[Any]:
         if task.__name__ == "advance":
             seen.append((figures(pond), pond.explain("q", "runtime")))
-        return run(task, jobs)
+        return run(task, jobs, *near)
 
     pond.ingest("s", rows(1, 2, 3))
     pond.query("q").fetch()

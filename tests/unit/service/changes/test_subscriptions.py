@@ -30,9 +30,9 @@ class CountingRuntime(LocalRuntime):
         super().__init__()
         self.jobs: list[Any] = []
 
-    def run(self, task: Any, jobs: Any) -> Any:
+    def run(self, task: Any, jobs: Any, near: Any = ()) -> Any:
         self.jobs += jobs
-        return super().run(task, jobs)
+        return super().run(task, jobs, near)
 
 
 @pytest.fixture
@@ -472,11 +472,11 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
     turns = {"now": 0}
     run = pond._components.runtime.run
 
-    def elsewhere(task: Any, jobs: list[Job]) -> list[Done]:
+    def elsewhere(task: Any, jobs: list[Job], *near: Any) -> list[Done]:
         if task is advance_task.advance:
             turns["now"] += 1
             monkeypatch.setattr(dataflow_cache, "_shelf", shelves[turns["now"] % 2])
-        return run(task, jobs)
+        return run(task, jobs, *near)
 
     monkeypatch.setattr(pond._components.runtime, "run", elsewhere)
     query = "SELECT k, max(v) AS most FROM s [RANGE 3 SECONDS] GROUP BY k"

@@ -23,8 +23,14 @@ class Parts:
     def __init__(self) -> None:
         self.damage: list[MillpondError] = []
 
-    def run(self, task: Callable[[Any], Any], jobs: Sequence[Any]) -> list[Any]:
+    def run(
+        self, task: Callable[[Any], Any], jobs: Sequence[Any], near: Sequence[str] = ()
+    ) -> list[Any]:
+        self.near = near
         return [task(job) for job in jobs]
+
+    def prefer(self, key: str) -> str:
+        return f"machine of {key}"
 
     def file_damaged(self, error: MillpondError) -> None:
         self.damage.append(error)
@@ -48,6 +54,13 @@ def whole(tmp_path: Path) -> SegmentRef:
 def test_a_task_is_run_for_every_job(tmp_path: Path, parts: Any, whole: SegmentRef) -> None:
     tasks = SegmentTasks(tmp_path, parts, parts)
     assert tasks.run(lambda job: 2 * job, [1, 2], [whole]) == [2, 4]
+
+
+def test_a_job_of_one_segment_runs_near_it(tmp_path: Path, parts: Any, whole: SegmentRef) -> None:
+    tasks = SegmentTasks(tmp_path, parts, parts)
+    for segments, near in (([whole], ["machine of whole"]), ([whole, whole], []), ({whole}, [])):
+        assert tasks.run(lambda job: job, [1], segments) == [1]
+        assert parts.near == near
     assert tasks.is_readable(whole)
 
 

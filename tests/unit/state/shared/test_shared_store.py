@@ -184,6 +184,26 @@ def test_who_waits_takes_over_from_a_leader_that_is_silent(open_store, url, tmp_
         define(first)
 
 
+def test_of_two_that_find_nobody_one_leads_and_says_so_before_it_serves(open_store, url, tmp_path):
+    """The other one would take it for dead while it opens the store."""
+    stop = threading.Event()
+    both = [SharedStore.open(url, tmp_path / name, FORMAT) for name in "ab"]
+    for each in both:
+        assert wait_to_lead(each.place, each.follow(), lambda _: None, stop)
+    assert [each.claim(f"http://{n}") for n, each in enumerate(both)] == [True, False]
+    while read_leader(both[1].place) is None:
+        pass
+    assert read_leader(both[1].place).url == "http://0"
+    first = open_store("a", both[0])
+    define(first)
+    assert (first.shared.term, first.failure) == (1, None)
+    first.close()
+    assert both[1].claim("http://1") is False  # there are records that it has not read
+    assert wait_to_lead(both[1].place, both[1].follow(), lambda _: None, stop)
+    assert both[1].claim("http://1")
+    assert open_store("b", both[1]).shared.term == 2
+
+
 def test_a_leader_that_sees_another_stops_before_it_writes(open_store):
     first = open_store("a")
     second = open_store("b")

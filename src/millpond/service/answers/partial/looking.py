@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.joins.keys import Axis
+from millpond.engine.matching.find_matches import find_matches
 from millpond.engine.predicates.factors import Factors
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.model.budget import Budget
 from millpond.planner.bind.bound_query import StreamLeaf
-from millpond.service.answers.leaf_scan import LeafView, find_matches
+from millpond.service.answers.leaf_scan import LeafView
 from millpond.synopses.summaries.stream_summary import StreamSummary
 
 #: The probes of the first step of a budget in time; each further step has twice as many.

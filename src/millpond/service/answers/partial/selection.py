@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.engine.joins.keys import Numbers, axis_of
+from millpond.engine.matching.find_matches import find_matches
 from millpond.engine.promising.look import factors_over
 from millpond.engine.promising.promise import estimate_regions, prioritize
 from millpond.engine.promising.regions import Probes, Regions, rank_regions
 from millpond.engine.promising.value_index import Elements, ValueIndex, take_elements
 from millpond.engine.scalars.residual_query import Residual
 from millpond.planner.bind.preference import BoundPreference
-from millpond.service.answers.leaf_scan import find_matches
 from millpond.service.answers.partial.looking import LookedLeaf
 
 
