@@ -287,3 +287,34 @@ def test_a_frame_is_exact_or_says_of_every_row_that_it_is_not(
         assert rows["__loss"][0].as_py() == str(LOST)
     with pytest.raises(MillpondError, match="SERVE-703"):
         _ReadRequest.of({"query": "q", "inexact": "maybe"})
+
+
+def test_bounds_are_said_of_exact_answers_too(
+    whole: Ways, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of `approx_…` functions: no element is missing, and a value may be off."""
+    import millpond
+    from millpond.runtime.spark.data_source import _ReadRequest
+
+    text = "SELECT approx_quantile(v, 0.5) AS half FROM s"
+    given = whole.pond.ask(text)
+    assert given.exact
+    assert given.bounds is not None
+    ((low, high),) = given.bounds.columns["half"]
+    said = "half ± 0.0"
+    table = printed(whole, text, Format.TABLE)
+    assert said in table.splitlines()[-1]
+    assert "not exact" not in table
+    printed(whole, text, Format.CSV)
+    assert capsys.readouterr().err.startswith(said)
+    monkeypatch.setattr(millpond, "connect", lambda url, token: whole.remote)
+    monkeypatch.setattr(whole.remote, "close", lambda: None)
+    for options in ({"cql": text}, {"cql": "SELECT v FROM s"}, {"changes": "q"}):
+        asked = _ReadRequest.of({**options, "inexact": "say"})
+        rows = asked.answer() if asked.changes is None else asked.page(None, 10).table
+        assert set(rows["__exact"].to_pylist()) == {True}
+        bounds = [each and json.loads(each) for each in rows["__bounds"].to_pylist()]
+        if options["cql" if "cql" in options else "changes"] == text:
+            assert bounds == [{"confidence": 0.95, "columns": {"half": [low, high]}}]
+        else:
+            assert set(bounds) == {None}

@@ -159,8 +159,8 @@ def _memory(value: Any) -> str:
     if match is None:
         raise ValueError("A number needs a unit: KB, MB or GB" if _is_number(value) else "")
     bytes = int(float(match[1]) * _UNITS[match[2].upper()])
-    if not 1_000 <= bytes < 2**62:
-        raise ValueError("It is at least 1 KB")
+    if not 1_000 <= bytes < 4 * 10**18:
+        raise ValueError("It is at least 1 KB" if bytes < 1_000 else "It is less than 4 million TB")
     for unit, size in reversed(_UNITS.items()):
         if bytes % size == 0:
             return f"{bytes // size} {unit}"

@@ -97,9 +97,9 @@ class CsvWriter:
             print(file=self._out)
         self._started = True
         given = result.answer if result.answer is not None else result.changes
-        if given is not None and not given.exact:
+        if given is not None and (said := loss_text(given)):
             # A table of values has no room for it, and whoever reads the values must be told.
-            print(f"not exact: {'; '.join(map(str, given.loss))}", file=sys.stderr, flush=True)
+            print(said.removeprefix("; "), file=sys.stderr, flush=True)
         for row in (table.column_names, *json_rows(table)):
             # A line of one column is never empty: that would be the end of the answer.
             print(",".join(map(_field, row)) or '""', file=self._out)
@@ -199,9 +199,10 @@ def footer(answer: Answer) -> str:
 
 
 def loss_text(given: Answer | Changes) -> str:
-    """Write what an answer or changes lack, to be put behind their last line; empty if nothing."""
+    """Write what answers or changes lack, and bounds, behind their last line; empty if nothing."""
+    said = [] if given.bounds is None else [_bounds_text(given.table, given.bounds)]
     if given.exact:
-        return ""
+        return f"; {said[0]}" if said else ""
     reasons = [str(loss) for loss in given.loss]
     if isinstance(given, Answer) and given.estimated:
         reasons.append(f"estimates of {', '.join(given.estimated)}")
@@ -209,9 +210,7 @@ def loss_text(given: Answer | Changes) -> str:
         reasons += (
             [] if part.whole and part.alone else ["the last part" if part.whole else "a part"]
         )
-    if isinstance(given, Answer) and given.bounds is not None:
-        reasons.append(_bounds_text(given.table, given.bounds))
-    return f"; not exact: {'; '.join(reasons)}"
+    return f"; not exact: {'; '.join(reasons + said)}"
 
 
 def _bounds_text(table: pa.Table, bounds: Bounds) -> str:

@@ -113,6 +113,18 @@ class Bounds:
         }
         return {"confidence": self.confidence, "columns": columns}
 
+    def list_rows(self) -> list[dict[str, Any]]:
+        """As JSON values for each row of the answer.
+
+        >>> Bounds(0.95, {"n": [(1.0, 2.0), None]}).list_rows()[0]
+        {'confidence': 0.95, 'columns': {'n': [1.0, 2.0]}}
+        """
+        columns = self.to_json()["columns"]
+        return [
+            {"confidence": self.confidence, "columns": dict(zip(columns, cells, strict=True))}
+            for cells in zip(*columns.values(), strict=True)
+        ]
+
     @classmethod
     def from_json(cls, body: Mapping[str, Any] | None) -> Bounds | None:
         """The bounds of `to_json`; None of None."""

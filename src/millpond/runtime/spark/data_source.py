@@ -13,6 +13,7 @@ again continues after its last cursor, so every change comes once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -52,8 +53,8 @@ class _ReadRequest:
         changes: A standing query or derived stream whose changes are read.
         after: The cursor after which changes begin; None for the first change, 'oldest' for the
             oldest kept.
-        inexact: What is done with rows that are not exact: 'refuse', or 'say' it in two more
-            columns of every row, `__exact` and `__loss` (a text, or NULL).
+        inexact: What is done with rows that are not exact: 'refuse', or 'say' it in three more
+            columns of every row, `__exact`, `__loss` and `__bounds` (texts, or NULL).
         patience: For how many seconds changes are asked for again while the server cannot be
             reached. Answers are asked for once: who asks is waiting for them.
     """
@@ -85,7 +86,7 @@ class _ReadRequest:
             raise MillpondError(
                 "SERVE-703",
                 f'the option "inexact" cannot be "{asked.inexact}"',
-                hint="It is 'refuse', or 'say', which adds the columns __exact and __loss.",
+                hint="It is 'refuse', or 'say', which adds columns: __exact, __loss, __bounds.",
             )
         if sum(x is not None for x in (asked.query, asked.cql, asked.changes)) != 1:
             raise MillpondError(
@@ -146,7 +147,10 @@ class _ReadRequest:
         loss = None if given.exact else "; ".join(map(str, given.loss))
         count = table.num_rows
         table = table.append_column("__exact", pa.array([given.exact] * count, pa.bool_()))
-        return table.append_column("__loss", pa.array([loss] * count, pa.string()))
+        table = table.append_column("__loss", pa.array([loss] * count, pa.string()))
+        bounds = [None] * count if given.bounds is None else given.bounds.list_rows()
+        each = [None if one is None else json.dumps(one) for one in bounds]
+        return table.append_column("__bounds", pa.array(each, pa.string()))
 
 
 class MillpondSource(DataSource):

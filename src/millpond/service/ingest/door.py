@@ -6,13 +6,14 @@ Before a push would make it larger, something gives way:
 - a stream that blocks **holds back**: the push is refused (POND-417, over HTTP 429 with
   Retry-After), nothing of it is kept, and the client sends it again;
 - a stream that sheds takes the push and **sheds**: first a part of the elements, then nearly all,
-  then all. What is acknowledged is never shed.
+  then all. What is acknowledged is never shed. Where not even the counts and the rejects that are
+  left of a push have room, it holds back, too.
 
 How much gives way is a step of a ladder, which follows the backlog up at once and down only when it
 has become clearly smaller. Every step is recorded in `system$actions`.
 
 INV-DOOR-1: the bytes that wait, and those of a push being written, are at most `queue_memory`, or
-one push.
+one push. Of a push that is shed whole, what is left of it counts.
 """
 
 from __future__ import annotations
@@ -45,6 +46,11 @@ class Passage:
     def share(self) -> float:
         """The share of elements, or of pushes, that is shed."""
         return SHARES[self.step][1]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether all elements are shed. Then bytes count from `keep` on, and not from `enter`."""
+        return self.step == len(SHARES) - 1
 
 
 class Recorder(Protocol):
@@ -128,12 +134,13 @@ class Door:
         return stream.id in self._holding
 
     def enter(self, stream: StreamDef, bytes: int, rows: int) -> Passage:
-        """Let a push in, and count its bytes as waiting until `leave`.
+        """Let a push in, and count its bytes as waiting until `leave`, unless all of it is shed.
 
         Raises:
             MillpondError: POND-417, there is no room, and the stream does not shed.
         """
         limit, shortage = self._limit(), self._find_shortage()
+        step = 0
         with self._lock:
             waiting = self._bytes
             fill = waiting / limit
@@ -155,7 +162,7 @@ class Door:
                 before_step = self._steps.get(stream.id, 0)
                 step = len(SHARES) - 1 if is_full else choose_step(before_step, fill)
                 self._steps[stream.id] = step
-                # What is shed before it is written never waits.
+                bytes = 0 if Passage(step).is_closed else bytes
                 self._bytes += bytes
                 before, after = SHARES[before_step][1], SHARES[step][1]
         if before != after:
@@ -169,15 +176,42 @@ class Door:
                 self._forget_step(stream)
                 raise
         if not stream.sheds and is_full:
-            raise MillpondError(
-                "POND-417",
-                f'stream "{stream.name}" takes no more rows for now',
-                detail=f"{shortage}."
-                if shortage is not None
-                else f"{waiting:,} of {limit:,} bytes of pushed rows wait for their epoch.",
-                hint="Send the same rows again after a second; nothing of them was kept.",
-            )
-        return Passage(self._steps.get(stream.id, 0) if stream.sheds else 0)
+            raise _refuse(stream, waiting, limit, shortage)
+        return Passage(step)
+
+    def keep(self, stream: StreamDef, passage: Passage, size: int, kept: int, rows: int) -> None:
+        """Count what is left of a push, or of a part of one, when its elements have been shed.
+
+        Args:
+            stream: The stream that sheds.
+            passage: What `enter` gave.
+            size: The bytes it came with.
+            kept: Those of them that wait.
+            rows: The rows of the whole push.
+
+        Raises:
+            MillpondError: POND-417, there is no room even for that.
+        """
+        if not passage.is_closed:
+            self.leave(size - kept)
+            return
+        limit = self._limit()
+        with self._lock:
+            waiting = self._bytes
+            if not waiting or waiting + kept <= limit:
+                self._bytes += kept
+                return
+            self.refused[stream.id] = self.refused.get(stream.id, 0) + rows
+            held = stream.id in self._holding
+            self._holding[stream.id] = stream.name
+        if not held:
+            why = f"{waiting} of {limit} bytes of pushes wait for their epoch"
+            try:
+                self._recorder.record("hold back", stream.name, 0.0, 1.0, waiting / limit, why)
+            except BaseException:
+                self._forget_step(stream)
+                raise
+        raise _refuse(stream, waiting, limit, None)
 
     def relax(self, streams: Mapping[int, StreamDef]) -> None:
         """Leave the steps that what waits no longer asks for, though nobody pushes to a stream.
@@ -226,3 +260,15 @@ class Door:
         """Stop counting bytes: their push is part of an epoch, or was given up, or shed."""
         with self._lock:
             self._bytes -= bytes
+
+
+def _refuse(stream: StreamDef, waiting: int, limit: int, shortage: str | None) -> MillpondError:
+    """What a client is told whose push is held back."""
+    return MillpondError(
+        "POND-417",
+        f'stream "{stream.name}" takes no more rows for now',
+        detail=f"{shortage}."
+        if shortage is not None
+        else f"{waiting:,} of {limit:,} bytes of pushed rows wait for their epoch.",
+        hint="Send the same rows again after a second; nothing of them was kept.",
+    )

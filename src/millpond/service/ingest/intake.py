@@ -147,7 +147,10 @@ class Intake:
         """Judge and keep the parts of a push; called with the stream's lock held."""
         self._pressure.look()
         sizes = [max(rows.nbytes, 1) for rows in parts]
-        passage = self.door.enter(stream, sum(sizes), sum(rows.num_rows for rows in parts))
+        count = sum(rows.num_rows for rows in parts)
+        passage = self.door.enter(stream, sum(sizes), count)
+        #: What of each part is counted as waiting.
+        counted = [0] * len(parts) if passage.is_closed else list(sizes)
         before = self._current_progress(stream)
         # Until the history is read the heartbeat stands, but what it has is not pushed again.
         least = BEGINNING if stream.history is None else stream.history.until or BEGINNING
@@ -181,8 +184,8 @@ class Intake:
                 if stream.sheds:
                     admitted = self._shed(stream, admitted, passage)
                     kept = _waiting_bytes(admitted, sizes[place])
-                    self.door.leave(sizes[place] - kept)
-                    sizes[place] = kept
+                    self.door.keep(stream, passage, sizes[place], kept, count)
+                    counted[place] = kept
                 add_to_receipt(receipt, admitted, sum(part.num_rows for part in parts[:place]))
                 yield pack(admitted)
 
@@ -201,11 +204,11 @@ class Intake:
             ).number
             for place, each in enumerate(after):
                 own = number - len(parts) + 1 + place
-                self._note_accepted(stream.id, own, tokens[place], each, sizes[place])
+                self._note_accepted(stream.id, own, tokens[place], each, counted[place])
         except BaseException:
             for token in tokens:
                 self._floors.release(token)
-            self.door.leave(sum(sizes))
+            self.door.leave(sum(counted))
             raise
         return IngestReceipt(**receipt), number
 

@@ -81,6 +81,29 @@ def test_what_does_not_fit_is_shed_at_once(door: Door) -> None:
     assert door.step_of(SHEDS) == len(SHARES) - 1
 
 
+def test_what_is_left_of_a_push_that_is_shed_whole_is_held_back_where_it_has_no_room(
+    door: Door, recorded: Recorded
+) -> None:
+    door.add(950)
+    for kept in (40, 11, 11):
+        passage = door.enter(SHEDS, 300, 3)
+        assert passage.is_closed
+        before = door.waiting_bytes
+        if kept == 40:
+            door.keep(SHEDS, passage, 300, kept, 3)
+            assert door.waiting_bytes == before + kept
+            continue
+        with pytest.raises(MillpondError, match="POND-417"):
+            door.keep(SHEDS, passage, 300, kept, 3)
+        assert door.waiting_bytes == before
+    assert door.refused == {SHEDS.id: 6}
+    assert recorded.steps == [("shed", "s", 0.0, 1.0), ("hold back", "s", 0.0, 1.0)]
+    door.leave(door.waiting_bytes)
+    door.relax({SHEDS.id: SHEDS})
+    assert not door.is_holding_back(SHEDS)
+    assert recorded.steps[2:] == [("shed", "s", 1.0, 0.0), ("hold back", "s", 1.0, 0.0)]
+
+
 @pytest.mark.parametrize("step", range(len(SHARES)))
 def test_a_step_is_left_only_with_some_slack(step: int) -> None:
     least = SHARES[step][0]

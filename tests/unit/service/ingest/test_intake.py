@@ -413,12 +413,15 @@ def flooded(pond: Pond) -> Pond:
     return pond
 
 
-def flood(pond: Pond, stream: str, pushes: int = 40, each: int = 50) -> dict[str, int]:
+def flood(
+    pond: Pond, stream: str, pushes: int = 40, each: int = 50, wrong: int = 1
+) -> dict[str, int]:
     """Push until it is too much; what was sent and what the receipts say of it."""
     counts = dict.fromkeys(("sent", "accepted", "rejected", "refused", "shed"), 0)
     for second in range(pushes):
         some = rows(*[second] * each)
-        some[0]["v"] = "none"
+        for row in some[:wrong]:
+            row["v"] = "none"
         counts["sent"] += each
         try:
             receipt = pond.ingest(stream, some)
@@ -454,6 +457,20 @@ def test_in_a_flood_everything_sent_is_accounted_for(
     check_accounts(open_pond(), stream, counts)
 
 
+@pytest.mark.parametrize("stream", ["random", "chunks", "lightest"])
+def test_what_is_left_of_pushes_that_are_shed_whole_has_its_bound_too(
+    flooded: Pond, open_pond: OpenPond, stream: str
+) -> None:
+    counts = flood(flooded, stream, wrong=48)
+    assert counts["sent"] == sum(counts.values()) - counts["sent"]
+    assert counts["refused"] > 0
+    assert flooded._components.door.waiting_bytes <= 20_000
+    release(flooded)
+    assert flooded._components.door.waiting_bytes == 0
+    check_accounts(flooded, stream, counts)
+    check_accounts(open_pond(), stream, counts)
+
+
 def check_accounts(pond: Pond, stream: str, counts: dict[str, int]) -> None:
     """What is stored is what the receipts said, and why it was so is recorded."""
     for name, what in (
@@ -465,7 +482,8 @@ def check_accounts(pond: Pond, stream: str, counts: dict[str, int]) -> None:
         assert pond.ask(f"SELECT {what} FROM {name}").rows() == [(counts[kind],)]
     steps = pond.ask("SELECT action, name FROM system$actions").rows()
     data = "hold back" if stream == "block" else "shed"
-    assert {step for step in steps if step[1]} == {(data, stream)}
+    both = {(data, stream)} | ({("hold back", stream)} if counts["refused"] else set())
+    assert {step for step in steps if step[1]} == both
     assert {action for action, name in steps if not name} == {"defer", "reduce"}
     # Work gave way before data.
     assert steps.index(("defer", "")) < steps.index((data, stream))
