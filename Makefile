@@ -78,9 +78,16 @@ pytest: $(STAMP)
 		$(PYTEST) --last-failed --last-failed-no-failures none -m "not slow" --timeout 600 $(ARGS); }
 
 # The long ones alone: kill -9 thirty times, every golden in many ways, long random runs.
-slow: $(STAMP)
+slow: $(STAMP) .venv-generator/.installed
 	@echo "== slow tests"
 	@$(PYTEST) -n 2 --dist loadgroup -m slow $(ARGS)
+
+# A generator of HTTP clients wants an older typer than Millpond has, hence an environment of its own.
+.venv-generator/.installed:
+	@echo "Installing a generator of clients into .venv-generator …"
+	@python=$$(.ci/needs) && $$python -m venv .venv-generator
+	@.venv-generator/bin/python -m pip install --quiet "openapi-python-client==0.29.1"
+	@touch $@
 
 bench: $(STAMP)
 	@for name in $(or $(NAME),$(basename $(notdir $(wildcard benchmarks/[a-z]*.py benchmarks/papers/[a-z]*.py benchmarks/pressure/[a-z]*.py)))); do \

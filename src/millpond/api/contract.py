@@ -49,7 +49,7 @@ class DocumentedRoute(APIRoute):
         handle = _handle_plainly(self.dependant) or super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
-            await _check_documented(request, self.path_format)
+            await _check_documented(request, self.path_format, bool(self.dependant.body_params))
             return await handle(request)
 
         return check_and_handle
@@ -110,7 +110,7 @@ def _takes_several(annotation: Any) -> bool:
     return any(_takes_several(part) for part in get_args(annotation))
 
 
-async def _check_documented(request: Request, path: str) -> None:
+async def _check_documented(request: Request, path: str, has_fields: bool) -> None:
     """Refuses a call that is not made as the document says.
 
     Raises:
@@ -130,7 +130,7 @@ async def _check_documented(request: Request, path: str) -> None:
                     hint=did_you_mean(name, known) or "Remove it.",
                 )
     if "requestBody" in call:
-        await _check_body(request, list(call["requestBody"]["content"]))
+        await _check_body(request, list(call["requestBody"]["content"]), has_fields)
     else:
         _refuse_body(request)
 
@@ -153,7 +153,8 @@ def _is_chunked(request: Request) -> bool:
     return "transfer-encoding" in request.headers
 
 
-async def _check_body(request: Request, taken: list[str]) -> None:
+async def _check_body(request: Request, taken: list[str], has_fields: bool) -> None:
+    """Refuse a body by its media type, and JSON that FastAPI reads by what is in it."""
     media = media_type(request)
     if media not in taken:
         raise MillpondError(
@@ -161,7 +162,7 @@ async def _check_body(request: Request, taken: list[str]) -> None:
             f'the body cannot come as "{media}"' if media else "the body has no media type",
             hint=f"Set the header Content-Type: {' or '.join(taken)}.",
         )
-    if media == "application/json":
+    if media == "application/json" and has_fields:
         await _check_json(request)
         halves = (m[1] for m in _ESCAPE.finditer(await request.body()) if m[1])
         for half in halves:

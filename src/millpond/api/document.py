@@ -93,7 +93,7 @@ StreamOptions = Annotated[
             "properties": {
                 **_describe_options(Scope.INPUT),
                 **_describe_options(Scope.CLAUSE),
-                "active": {"const": True, "description": "lets a derived stream go on"},
+                "active": {"type": "boolean", "description": "true lets a derived stream go on"},
             },
         }
     ),
@@ -132,7 +132,9 @@ def describe_answer(
     if shape is not None:
         found["model"] = shape
     if forms:
-        found["content"] = {form: {"schema": _FORMS[form]} for form in forms}
+        # JSON first: generators of clients take the first form they know.
+        found["content"] = {encode.JSON: {}} if shape is not None else {}
+        found["content"] |= {form: {"schema": _FORMS[form]} for form in forms}
     if headers:
         found["headers"] = {
             name: {"description": text, "schema": TEXT} for name, text in headers.items()

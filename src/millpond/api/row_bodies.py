@@ -18,8 +18,16 @@ FORMATS: dict[str, RowFormat] = {
     "application/x-ndjson": "ndjson",
     "application/ndjson": "ndjson",
     "application/jsonl": "ndjson",
+    "application/json": "json",
     "text/csv": "csv",
     "application/vnd.apache.arrow.stream": "arrow",
+}
+
+_ROW = {"type": "object", "additionalProperties": True}
+#: The schemas of bodies that are no texts.
+_SCHEMAS: dict[RowFormat, dict[str, Any]] = {
+    "arrow": BYTES,
+    "json": {"type": "array", "items": _ROW},
 }
 
 
@@ -29,8 +37,7 @@ def describe_rows(*headers: str) -> dict[str, Any]:
         "requestBody": {
             "required": True,
             "content": {
-                media: {"schema": BYTES if form == "arrow" else TEXT}
-                for media, form in FORMATS.items()
+                media: {"schema": _SCHEMAS.get(form, TEXT)} for media, form in FORMATS.items()
             },
         },
         "parameters": [

@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.api.surface import Surface
 from millpond.errors import MillpondError
+
+if TYPE_CHECKING:
+    from millpond.api.surface import Surface
 
 app = typer.Typer(
     help="Exports the plan by which changes are computed, compares and adopts one, takes it back.",

@@ -27,7 +27,8 @@ def run_script(
 ) -> None:
     """Runs a script, printing each answer as it is given; `settings` are the engine's.
 
-    The grammar of the whole script is checked before Spark is started.
+    The grammar of the whole script is checked before Spark is started. Spark starts behind: the JVM
+    comes up while the rest of Millpond is loaded, and statements that need no Spark do not wait.
 
     Raises:
         typer.Exit: with status 1, after the error has been printed with its line and column.
@@ -37,7 +38,12 @@ def run_script(
     source = "stdin" if file == "-" else file
     try:
         text = read_script(file)
-        parse_script(text)
+        statements = parse_script(text)
+
+        from millpond.runtime.spark.session import launch_ahead
+
+        reads = store is not None or any(getattr(s, "source", None) for s in statements)
+        launch = launch_ahead(store, master, spark_conf, reads)
 
         from millpond.service.open_pond import open_pond
 
@@ -47,6 +53,8 @@ def run_script(
             master=master,
             spark_conf=spark_conf,
             bounded=True,
+            behind=True,
+            launch=launch,
             progress=progress,
             **settings,
         )

@@ -3,8 +3,7 @@
 Every row has a sort key that DuckDB makes: of the columns that the query orders by, then all
 selected columns. So rows with equal sort keys are equal, and the k rows depend on the bag alone.
 Sort keys get labels, whole numbers in the same order, and the labels are kept in a counted tree. A
-change after the last of the k rows costs one look at the tree; a change before it costs a walk over
-the k rows.
+change costs some looks at the tree, however many rows k and m are.
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class TopK(Unary):
 
 
 class TakingTop:
-    """Runs `TopK`: keeps all rows in order, by label, and which rows are in the output."""
+    """Runs `TopK`: keeps all rows in order, by label."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class TakingTop:
         skip: int,
     ) -> None:
         self._given = positional_schema(schema.types[:shown])
-        self._skip = skip
+        self._count, self._skip = count, skip
         self._sort_key = f"create_sort_key({', '.join(c.sql for c in by)})"
         self._used = tuple(dict.fromkeys([*range(shown), *(c.place for c in by)]))
         self._keys = KeyNumbers([schema.field(place).type for place in self._used])
@@ -115,7 +114,6 @@ class TakingTop:
         self._labels.on_relabel = self._relabel
         self._ordered = OrderedMultisets()
         self._ordered.reserve(1)
-        self._held = np.zeros((count + 1, 2), np.int64)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
@@ -132,7 +130,7 @@ class TakingTop:
             np.ascontiguousarray(delta.weight),
             self._label_of[numbers],
             self._skip,
-            self._held,
+            self._count,
         )
         found = [self._number_of[label] for label in labels.tolist()]
         given = Delta.of(self._rows.pick(np.array(found, np.int64)), at, None, by)
@@ -161,8 +159,6 @@ class TakingTop:
 
     def _relabel(self, old: Ints, new: Ints) -> None:
         self._ordered.rekey(old, new)
-        size = int(self._held[-1, 0])
-        self._held[:size, 0] = new[np.searchsorted(old, self._held[:size, 0])]
         known = len(self._rows)
         self._label_of[:known] = new[np.searchsorted(old, self._label_of[:known])]
         self._number_of = {

@@ -39,6 +39,8 @@ def open_pond(
     max_rows: int | None = None,
     max_memory: str | None = None,
     revives: bool = False,
+    behind: bool = False,
+    launch: Any = None,
     shared: SharedStore | str | None = None,
     **settings: Any,
 ) -> Pond:
@@ -48,8 +50,10 @@ def open_pond(
     takes longer, no answer has more rows, and no evaluation keeps more, whatever a query's options
     of these names say; all long evaluations together keep no more than `max_memory` either. With
     `revives` Spark is started again when its JVM has ended, as a server needs it; without, the
-    program opens the store again. `shared` is a shared store, or its place, which this process then
-    leads; `store` is where its files are cached.
+    program opens the store again. With `behind` (and with `revives`) the pond is open before Spark
+    runs, and what needs Spark waits for it. `launch` is the JVM that was launched ahead for the
+    store (`runtime.spark.session.launch_ahead`). `shared` is a shared store, or its place, which
+    this process then leads; `store` is where its files are cached.
 
     Raises:
         MillpondError: CQL-214 for a setting there is not or a value it cannot have, SERVE-702
@@ -60,23 +64,24 @@ def open_pond(
     checked = check_settings(settings)
     limit = check_settings({"ahead": ahead}, Scope.OPEN)["ahead"]
     of_joins = [field.name for field in fields(JoinSettings)]
-    on_close = None
-    if store is None:
-        directory = Path(tempfile.mkdtemp(prefix="millpond-"))
-
-        def on_close() -> None:
-            shutil.rmtree(directory, ignore_errors=True)
-
+    if launch is not None:
+        directory, is_temporary = launch.store, launch.is_temporary
+    elif store is None:
+        directory, is_temporary = Path(tempfile.mkdtemp(prefix="millpond-")), True
     else:
-        directory = Path(store)
+        directory, is_temporary = Path(store), False
+
+    def remove() -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+
     return Pond(
         directory,
-        SparkRuntime(master, spark, spark_conf, revives=revives),
+        SparkRuntime(master, spark, spark_conf, revives=revives, behind=behind, launch=launch),
         bounded=bounded,
         shared=shared,
         ahead=END if bounded or limit == "unbounded" else parse_duration(limit),
         progress=progress,
-        on_close=on_close,
+        on_close=remove if is_temporary else None,
         function_seconds=function_seconds,
         function_key=function_key,
         ceilings=Limits(

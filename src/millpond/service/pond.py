@@ -448,7 +448,7 @@ class Pond:
     def ingest_text(
         self, stream: str, data: bytes | str, format: str, idempotency_key: str | None = None
     ) -> IngestReceipt:
-        """Push rows written as 'ndjson', 'csv' (with a header) or 'arrow' (an IPC stream)."""
+        """Push rows written as 'ndjson', 'json', 'csv' (with a header) or 'arrow' (IPC)."""
         self._components.check_open()
         definition = self._components.sources.find_pushed_stream(stream)
         if isinstance(data, str):
@@ -471,7 +471,7 @@ class Pond:
         return self._components.batches.stage(stream, part, rows)
 
     def stage_text(self, stream: str, part: str, data: bytes, format: RowFormat) -> int:
-        """Keep rows written as 'ndjson', 'csv' or 'arrow' as a part of a batch."""
+        """Keep rows written as 'ndjson', 'json', 'csv' or 'arrow' as a part of a batch."""
         self._components.check_open()
         return self._components.batches.stage_text(stream, part, data, format)
 

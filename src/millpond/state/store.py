@@ -297,7 +297,7 @@ def _check_directory(directory: Path) -> None:
                 hint="Open it with the Millpond that wrote it, or begin a new store.",
             )
     elif read_mark(directory) is None and any(
-        entry.name not in ("LOCK", ".FORMAT.tmp") for entry in directory.iterdir()
+        entry.name not in ("LOCK", ".FORMAT.tmp", "spark.log") for entry in directory.iterdir()
     ):
         raise MillpondError(
             "STORE-604",

@@ -208,6 +208,28 @@ def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
 
 
 @njit(inline="never")
+def find_rank(root, key, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    """Return how many copies of lesser keys there are, and how many of the key itself."""
+    before = int64(0)
+    if root[0] < 0:
+        return before, int64(0)
+    node = root[0]
+    for _ in range(root[1]):
+        place = int64(0)
+        while place + 1 < sizes[node] and keys[node, place + 1] <= key:
+            before += counts[node, place]
+            place += 1
+        node = int64(child[node, place])
+    place = int64(0)
+    while place < sizes[node] and keys[node, place] < key:
+        before += counts[node, place]
+        place += 1
+    if place == sizes[node] or keys[node, place] != key:
+        return before, int64(0)
+    return before, counts[node, place]
+
+
+@njit(inline="never")
 def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
     """Return the least or the greatest key."""
     node = root[0]

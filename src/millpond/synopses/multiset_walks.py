@@ -13,6 +13,7 @@ from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
 from millpond.synopses.counted_tree import (
     RESERVE,
     find_extreme,
+    find_rank,
     insert,
     list_entries,
     remove,
@@ -178,13 +179,20 @@ def find_transitions(  # type: ignore[no-untyped-def]
     return 1
 
 
-@compiled(types.int64(READ_I64, READ_I64, READ_I64, types.int64, _KEYS, *_POOL, I64, I64, I64, I64))
+@njit(inline="never")
+def _count_within(root, key, low, high, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
+    """Count a key's copies at the places [low, high) of the order."""
+    before, count = find_rank(root, key, keys, counts, child, sizes)
+    return max(min(before + count, high) - max(before, low), int64(0))
+
+
+@compiled(types.int64(*[READ_I64] * 3, types.int64, types.int64, *_POOL, I64, _KEYS, I64, I64, I64))
 def slide(  # type: ignore[no-untyped-def]
     at,
     weights,
     values,
     skip,
-    held,
+    room,
     keys,
     counts,
     child,
@@ -193,34 +201,78 @@ def slide(  # type: ignore[no-untyped-def]
     state,
     roots,
     position,
+    watched,
     out_at,
     out_key,
     out_by,
 ):
     """Slide a range: 1 when done, 0 when nodes or room run out (call again), −1: a key is missing.
 
-    `position`: the instant's first change to go on at, the change in it (or −1), rows of output.
+    Where c copies come or go, no other copy moves by more than c places. So besides the changed
+    keys only those within c places of an end of the range can come into it or leave it. These are
+    `watched`: keys, and how many copies of each were in the range before the instant.
+
+    `position`: the instant's first change to go on at, the change in it (or −1), rows of output,
+    how many keys are watched (−1: the instant has not begun), how many need room.
     """
     path = np.empty(64, np.int64)
     places = np.empty(64, np.int64)
-    room = len(held) - 1
-    fresh = np.empty((room + 1, 2), np.int64)
     root = roots[0]
+    end = skip + room
     n = len(at)
     low = position[0]
     while low < n:
         high = low
+        moved = int64(0)
         while high < n and at[high] == at[low]:
+            moved += abs(weights[high])
             high += 1
-        if len(out_at) - position[2] < 2 * room:
-            position[0] = low
+        position[0] = low
+        if position[3] < 0:
+            near = min(2 * moved, root[3])
+            position[4] = high - low + 2 * near
+            if len(watched) < position[4]:
+                return 0
+            candidates = np.empty(position[4], np.int64)
+            found = int64(0)
+            for j in range(low, high):
+                candidates[found] = values[j]
+                found += 1
+            listed = np.empty((near, 2), np.int64)
+            for border in (skip, end):
+                first = max(border - moved, int64(0))
+                several, _ = list_entries(
+                    root,
+                    first,
+                    max(border + moved - first, int64(0)),
+                    keys,
+                    counts,
+                    child,
+                    sizes,
+                    path,
+                    places,
+                    listed,
+                )
+                for k in range(several):
+                    candidates[found] = listed[k, 0]
+                    found += 1
+            ordered = np.sort(candidates[:found])
+            position[3] = 0
+            for k in range(found):
+                key = ordered[k]
+                if k == 0 or key != ordered[k - 1]:
+                    watched[position[3], 0] = key
+                    watched[position[3], 1] = _count_within(
+                        root, key, skip, end, keys, counts, child, sizes
+                    )
+                    position[3] += 1
+        if len(out_at) - position[2] < position[3]:
             return 0
         start = position[1] if position[1] >= 0 else low
         position[1] = -1
         for j in range(start, high):
             if weights[j] > 0:
                 if state[0] < RESERVE:
-                    position[0] = low
                     position[1] = j
                     return 0
                 insert(root, values[j], weights[j], keys, counts, child, sizes, free, state)
@@ -232,40 +284,17 @@ def slide(  # type: ignore[no-untyped-def]
                 )
                 if gone < 0:
                     return -1
-        size = held[room, 0]
-        matters = held[room, 1] < room
-        for j in range(low, high):
-            if matters or values[j] <= held[size - 1, 0]:
-                matters = True
-                break
-        if matters and room > 0:
-            found, copies = list_entries(
-                root, skip, room, keys, counts, child, sizes, path, places, fresh
-            )
-            i, k, out = int64(0), int64(0), position[2]
-            while i < size or k < found:
-                by = int64(0)
-                if k >= found or (i < size and held[i, 0] < fresh[k, 0]):
-                    key, by = held[i, 0], -held[i, 1]
-                    i += 1
-                elif i >= size or fresh[k, 0] < held[i, 0]:
-                    key, by = fresh[k, 0], fresh[k, 1]
-                    k += 1
-                else:
-                    key, by = fresh[k, 0], fresh[k, 1] - held[i, 1]
-                    i += 1
-                    k += 1
-                if by != 0:
-                    out_at[out] = at[low]
-                    out_key[out] = key
-                    out_by[out] = by
-                    out += 1
-            position[2] = out
-            for k in range(found):
-                held[k, 0] = fresh[k, 0]
-                held[k, 1] = fresh[k, 1]
-            held[room, 0] = found
-            held[room, 1] = copies
+        out = position[2]
+        for k in range(position[3]):
+            key = watched[k, 0]
+            now = _count_within(root, key, skip, end, keys, counts, child, sizes)
+            if now != watched[k, 1]:
+                out_at[out] = at[low]
+                out_key[out] = key
+                out_by[out] = now - watched[k, 1]
+                out += 1
+        position[2] = out
+        position[3] = -1
         low = high
     position[0] = n
     return 1

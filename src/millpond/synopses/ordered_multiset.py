@@ -106,39 +106,31 @@ class OrderedMultisets:
                 return out
 
     def slide(
-        self, at: Ints, weights: Ints, keys: Ints, skip: int, held: Ints
+        self, at: Ints, weights: Ints, keys: Ints, skip: int, room: int
     ) -> tuple[Ints, Ints, Ints]:
         """Apply changes to group 0's multiset; return how a range of its order changes.
+
+        It costs what changes, and not how long the range is.
 
         Args:
             at: The instant of each change, ascending.
             weights: How many of the key come or, if negative, go.
             keys: The key of each change.
             skip: How many keys, copies counted, are before the range.
-            held: int64[entries + 1, 2]: the range's content, keys and counts in order, and last how
-                many entries are in use and how many copies. It has at most as many entries as the
-                range has copies. It is brought up to date.
+            room: How many keys, copies counted, are in the range at most; skip + room < 2⁶³.
 
         Returns:
             Instants, keys, and how many more (or fewer) of each the range holds from then on.
         """
-        room = max(1024, 4 * len(held))
-        position = np.array([0, -1, 0])
+        length = 1024
+        position = np.array([0, -1, 0, -1, 0])
+        watched = np.empty((length, 2), np.int64)
         parts: list[tuple[Ints, ...]] = []
         while True:
             self._make_room()
-            out = tuple(np.empty(room, np.int64) for _ in range(3))
+            out = tuple(np.empty(length, np.int64) for _ in range(3))
             position[2] = 0
-            done = slide(
-                at,
-                weights,
-                keys,
-                skip,
-                held,
-                *self._pool,
-                position,
-                *out,
-            )
+            done = slide(at, weights, keys, skip, room, *self._pool, position, watched, *out)
             parts.append(tuple(column[: position[2]] for column in out))
             if done < 0:
                 raise AssertionError("a negative tuple for a row that is not there")
@@ -147,7 +139,9 @@ class OrderedMultisets:
                     np.concatenate(column) for column in zip(*parts, strict=True)
                 )
                 return instants, moved, by
-            room *= 2
+            length = max(2 * length, int(position[4]))
+            if len(watched) < position[4]:
+                watched = np.empty((length, 2), np.int64)
 
     def renumber(self, moved: Ints, groups: int) -> None:
         """Move group i's multiset to group moved[i]; those with −1 are empty."""

@@ -50,6 +50,7 @@ QUERIES = {
     "StreamSource": (f"SELECT k FROM t {W}", "aware"),
     "TimeWindow": ("SELECT k FROM s [RANGE 7 SECONDS]", "aware"),
     "TopK": (f"SELECT k, v FROM s {W} ORDER BY v LIMIT 2", "aware"),
+    "Unnest": (f"SELECT k, unnest([v, 7]) AS x FROM s {W}", "negative"),
     "Union": (f"SELECT k FROM s {W} UNION ALL SELECT k FROM t {W}", "aware"),
 }
 #: What the queries tolerate whose plans have an operator only if they are reduced.

@@ -18,6 +18,7 @@ from millpond.api import server
 from millpond.cli import benches
 from millpond.cli.main import app
 from millpond.errors import MillpondError
+from millpond.runtime.spark import session
 
 SCRIPT = """\
 -- registers and invokes
@@ -39,6 +40,11 @@ def opened(pond, monkeypatch) -> list[dict[str, object]]:
     composition = types.ModuleType("millpond.service.open_pond")
     composition.open_pond = open_pond
     monkeypatch.setitem(sys.modules, "millpond.service.open_pond", composition)
+
+    def launch_ahead(store, master, conf, reads_sources):
+        return f"of {store}, reads sources: {reads_sources}"
+
+    monkeypatch.setattr(session, "launch_ahead", launch_ahead)
     return calls
 
 
@@ -119,6 +125,21 @@ def test_run_opens_what_it_is_told_to(tmp_path, opened):
         (tmp_path / "s", "local[2]", True, conf),
     ]
     assert all(callable(c["progress"]) for c in opened)
+
+
+def test_run_launches_spark_ahead(tmp_path, opened):
+    """Without a store, a script shows whether Spark may have to read rows."""
+    create = "CREATE STREAM z (a INTEGER)"
+    files = f"{create} USING csv OPTIONS (path '{tmp_path}')"
+    store = str(tmp_path / "s")
+    for text, more in ((create, ()), (files, ()), ("SHOW QUERIES", ("--store", store))):
+        millpond("run", script(tmp_path, text), *more)
+    assert all(call["behind"] for call in opened)
+    assert [call["launch"] for call in opened] == [
+        "of None, reads sources: False",
+        "of None, reads sources: True",
+        f"of {store}, reads sources: True",
+    ]
 
 
 def test_run_computes_changes_as_it_is_told_to(tmp_path, opened):

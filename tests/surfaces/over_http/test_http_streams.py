@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 
+import httpx
 import pyarrow as pa
 import pytest
 from local_http import local_client
@@ -196,3 +197,21 @@ def test_a_clock_is_set_back(http):
         wrong = http.post(f"/v1/streams/{stream}/reset-clock", params={"to": to})
         assert wrong.status_code == status
     assert http.post("/v1/streams/far/reset-clock").status_code in (400, 422)
+
+
+def test_rows_come_as_json(http: httpx.Client) -> None:
+    made = "CREATE STREAM trips (n INTEGER, s STRING)"
+    assert http.post("/v1/statements", json={"text": made}).status_code == 200
+
+    def push(text: str) -> httpx.Response:
+        headers = {"Content-Type": "application/json"}
+        return http.post("/v1/streams/trips/tuples", content=text, headers=headers)
+
+    receipt = push('[{"n": 1, "s": "a"}, 7, {"n": "x"}, {"s": "\\ud800"}, {"N": 2}]').json()
+    assert (receipt["accepted"], [reject["row"] for reject in receipt["rejects"]]) == (2, [1, 2, 3])
+    assert push('{"n": 3}').json()["accepted"] == 1
+    refused = push('[{"n": 4}, {"n": 5]')
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "DATA-501")
+    http.post("/v1/catch-up")
+    asked = http.post("/v1/statements", json={"text": "SELECT n FROM trips ORDER BY n"}).json()
+    assert asked["results"][0]["rows"] == [[1], [2], [3]]

@@ -11,6 +11,7 @@ import pkgutil
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,7 @@ from millpond.operators.structures.expiration_queues import (
 from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
+from millpond.operators.unnest import Unnest
 
 #: How often readers may want expired rows dropped.
 INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))
@@ -400,6 +402,28 @@ def test_versions_are_forgotten_when_nothing_can_be_attached_to_them() -> None:
 def test_union(data: st.DataObject) -> None:
     nodes, drawn = inputs(data, "one", "other")
     check_operator(Union(tuple(nodes)), drawn, data.draw(cuts()), lambda a, b: a + b)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_unnesting(data: st.DataObject) -> None:
+    """A row's letters beside two numbers: the shorter list is filled up with NULL."""
+    (node,), drawn = inputs(data, "one")
+    letters = Unnest(
+        node,
+        ("c0", "unnest(string_split(c0, ''))", "unnest([c1, 7.0])"),
+        (pa.string(), pa.string(), pa.float64()),
+    )
+
+    def meaning(rows: Rows) -> Rows:
+        found: Rows = Counter()
+        for (text, number), count in rows.items():
+            split = [] if text is None else [text]  # one letter, or the empty text
+            for letter, other in zip_longest(split, [number, 7.0]):
+                found[text, letter, other] += count
+        return found
+
+    check_operator(letters, drawn, data.draw(cuts()), meaning)
 
 
 @CONFORMANCE

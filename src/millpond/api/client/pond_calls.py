@@ -37,7 +37,12 @@ from millpond.service.queries.given_registration import Registration, parts, tab
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
-_MEDIA: dict[RowFormat, str] = {"ndjson": encode.NDJSON, "csv": "text/csv", "arrow": encode.ARROW}
+_MEDIA: dict[RowFormat, str] = {
+    "ndjson": encode.NDJSON,
+    "json": encode.JSON,
+    "csv": "text/csv",
+    "arrow": encode.ARROW,
+}
 
 #: A query's id and name.
 IdAndName = tuple[int, str]

@@ -34,7 +34,7 @@ PlanBody = Annotated[
             "required": ["form"],
             "additionalProperties": False,
             "properties": {
-                "form": {"const": 1, "description": "the version of the form"},
+                "form": {"type": "integer", "const": 1, "description": "the version of the form"},
                 "adopted": {"type": "integer", "description": "the plan it was exported from"},
                 "settings": {"type": "object", "description": "how operators take turns"},
                 "queries": {

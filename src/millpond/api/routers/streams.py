@@ -72,7 +72,7 @@ def router(pond: ServedPond, max_body: int) -> APIRouter:
         | describe_errors(404, *BODY, *WRITES, 429),
     )
     async def ingest(stream: str, request: Request) -> Response:
-        """Pushes rows into a stream: NDJSON, CSV with a header line, or an Arrow IPC stream.
+        """Pushes rows into a stream: NDJSON, an array of JSON, CSV with a header, or Arrow IPC.
 
         The response comes when the rows are durable. If too much waits already, it is 429 with
         `Retry-After`, and nothing of the rows was kept. If the same rows are sent again with the

@@ -21,6 +21,8 @@ from millpond.operators.protocol.node import Scalars
 from millpond.operators.structures.key_numbers import KeyNumbers
 
 _T = TypeVar("_T")
+#: The column that numbers rows.
+_ROW = "__row"
 
 
 def evaluate_expressions(
@@ -34,6 +36,33 @@ def evaluate_expressions(
     if not sqls:
         return delta, []
     return _retry_on_net_rows(delta, lambda rows: scalars.compute(rows, sqls), scalars.since)
+
+
+def expand_rows(
+    delta: Delta, sqls: Sequence[str], scalars: Scalars
+) -> tuple[Delta, pa.Array, list[pa.Array]]:
+    """Evaluate a SELECT list some of whose calls give several rows for one.
+
+    Returns:
+        The delta of the rows that were evaluated; for each row that was made, the place of the row
+        it was made of, ascending; and the columns of the rows that were made.
+
+    Raises:
+        MillpondError: POND-404, an expression failed on a row that holds at some instant; POND-405,
+            more rows are made than a limit allows.
+    """
+    items = "".join(f", ({sql}\n) AS v{i}" for i, sql in enumerate(sqls))
+    sql = f"SELECT {_ROW}{items} FROM edge_rows ORDER BY {_ROW}"
+
+    def expand(rows: pa.RecordBatch) -> pa.Table:
+        numbered = pa.Table.from_batches([rows]).append_column(
+            _ROW, pa.array(np.arange(rows.num_rows, dtype=np.int64))
+        )
+        return scalars.query(sql, {"edge_rows": numbered})
+
+    delta, made = _retry_on_net_rows(delta, expand, scalars.since)
+    made_of, *columns = (column.combine_chunks() for column in made.columns)
+    return delta, made_of, columns
 
 
 def select_rows(

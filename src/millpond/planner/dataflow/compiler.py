@@ -33,6 +33,7 @@ from millpond.planner.dataflow.frame import (
     as_types,
     expand_star,
     project,
+    unnest,
 )
 from millpond.planner.dataflow.from_clause import keeps_right, split_plain_where
 from millpond.planner.dataflow.from_items import Items
@@ -201,6 +202,8 @@ class Compiler:
 
     def _compile_grouped(self, node: exp.Select, frame: Frame) -> NamedNode:
         """Compile a SELECT with groups over the rows of its FROM and WHERE."""
+        for item in node.expressions:
+            _refuse_set_calls(item)  # a group may be made of what it gives
         try:
             groups = plan_groups(node, frame)
         except Unsupported as unsupported:
@@ -227,6 +230,7 @@ class Compiler:
         """Project rows to a SELECT list; `text` is the list as written, if different."""
         names: list[str] = []
         columns: list[str | int] = []
+        arrange = project
         for item in items:
             value = item.unalias()
             if value.is_star:
@@ -234,14 +238,15 @@ class Compiler:
                     names.append(name)
                     columns.append(place)
                 continue
-            _refuse_set_calls(value)
+            if find_set_call(value) is not None:
+                arrange = unnest
             if value.find(exp.Query) is not None:
                 value, frame = self._subqueries.replace_subqueries(value, frame)
             names.append(item.alias_or_name or value.sql())
             found = frame.find(value) if isinstance(value, exp.Column) else None
             columns.append(frame.sql(value) if found is None else found)
         text = text or ", ".join(item.sql() for item in items)
-        return NamedNode(project(frame.node, columns, text), tuple(names))
+        return NamedNode(arrange(frame.node, columns, text), tuple(names))
 
     # -- parts without operators -------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
@@ -12,6 +13,7 @@ from millpond.cql.print.dialect import to_duckdb
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
+from millpond.operators.unnest import Unnest
 from millpond.planner.dataflow.column_types import find_expression_types
 
 
@@ -176,6 +178,18 @@ def project(node: Node, expressions: list[str | int], text: str = "") -> Node:
         ),
         text,
     )
+
+
+def unnest(node: Node, expressions: list[str | int], text: str = "") -> Node:
+    """Make of each row of a node the rows that a SELECT list with set-returning calls gives."""
+    sqls = tuple(f"c{e}" if isinstance(e, int) else e for e in expressions)
+    try:
+        types = find_expression_types(sqls, node.schema)
+    except duckdb.Error as error:
+        raise Unsupported("unnest of what DuckDB expands alone") from error
+    if len(types) != len(sqls):  # the fields of a struct
+        raise Unsupported("unnest that gives several columns")
+    return Unnest(node, sqls, types, text)
 
 
 def as_types(node: Node, types: list[pa.DataType], names: list[str]) -> Node:

@@ -15,8 +15,8 @@ from millpond.operators.expire import announce_expirations
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.planner.dataflow.frame import NamedNode, Unsupported, find_columns
 
-#: A query with a longer LIMIT is recomputed: that costs less than updating its first rows.
-MOST = 10_000
+#: LIMIT and OFFSET above this are this: there are never as many rows.
+MOST = 1 << 61
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class Cut:
     """
 
     def __init__(self, node: exp.Expr) -> None:
-        self._count = _number(node.args.get("limit"), MOST + 1)
+        self._count = _number(node.args.get("limit"), MOST)
         self._skip = _number(node.args.get("offset"), 0)
-        if self._count > MOST:
-            raise Unsupported("LIMIT of so many rows")
         self.uncut = node.copy()
         clauses = {c: self.uncut.args.pop(c, None) for c in ("order", "limit", "offset")}
         self._text = " ".join(c.sql().strip() for c in clauses.values() if c is not None)
@@ -127,4 +125,4 @@ def _number(clause: exp.Expr | None, default: int) -> int:
     value = clause.args.get("expression")
     if not isinstance(value, exp.Literal) or not value.is_int:
         raise Unsupported("LIMIT of something else than a number")
-    return int(value.this)
+    return min(int(value.this), MOST)

@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import gc
 import resource
+import sys
+from pathlib import Path
 
-from pyspark.daemon import manager
-
-import millpond.runtime.advance_task
-import millpond.runtime.join_tasks
-import millpond.runtime.spark.batches
-import millpond.state.shared.shared_store  # noqa: F401
+from millpond.runtime.spark.prepared_daemon import hand_over, take_over
 from millpond.runtime.spark.worker_memory import worker_memory
 
 
@@ -36,8 +33,39 @@ def limit_memory(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-if __name__ == "__main__":
+def load_code() -> None:
+    """Load the code of all tasks."""
+    # In an archive, code is compiled anew by each process.
+    sys.path[:] = [entry for entry in sys.path if not is_copy(entry)]
+
+    import pyspark.worker  # noqa: F401
+
+    import millpond.runtime.advance_task
+    import millpond.runtime.join_tasks
+    import millpond.runtime.spark.batches
+    import millpond.state.shared.shared_store  # noqa: F401
+
+
+def is_copy(entry: str) -> bool:
+    """Whether an entry of Python's path is the archive that an installed PySpark has of itself.
+
+    Spark puts it before everything else.
+    """
+    path = Path(entry)
+    return path.name == "pyspark.zip" and (path.parents[2] / "__init__.py").is_file()
+
+
+def work() -> None:
+    """Fork workers as Spark asks for them, until it ends."""
+    load_code()
+    from pyspark.daemon import manager
+
+    take_over()
     limit_memory(worker_memory())
     gc.collect()
     gc.freeze()
     manager()
+
+
+if __name__ == "__main__" and not hand_over():
+    work()

@@ -11,6 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.runtime.protocol import INBOX, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_inbox
+from millpond.runtime.spark.jvm.class_archive import note_work
 from millpond.state.file_share import share_of
 from millpond.state.inbox.push_file import shared_name
 
@@ -96,6 +97,7 @@ class InboxQuery:
             packed = once.coalesce(1 if is_little else several)
             with abandoned_if_failed(pipeline, plan):
                 built, numbers = build_inbox(packed, plan, frozenset(waiting))
+            note_work()
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)
         finally:

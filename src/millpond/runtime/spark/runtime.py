@@ -39,7 +39,9 @@ from millpond.runtime.spark.cluster.placing import Machines, distribute
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
-from millpond.runtime.spark.java import check_java
+from millpond.runtime.spark.jvm.class_archive import note_work
+from millpond.runtime.spark.jvm.java import check_java
+from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
 from millpond.runtime.spark.relation_file import write_relation
@@ -47,7 +49,6 @@ from millpond.runtime.spark.session import (
     LOCAL,
     await_end_of_last,
     check_conf,
-    end_launched,
     note_process,
     quiet_teardown,
     start_session,
@@ -79,6 +80,8 @@ class SparkRuntime:
         conf: Mapping[str, str] | None = None,
         *,
         revives: bool = False,
+        behind: bool = False,
+        launch: Launch | None = None,
     ) -> None:
         """Describe a runtime; `start` starts it.
 
@@ -87,6 +90,8 @@ class SparkRuntime:
             spark: A session to use instead of one of the runtime's own.
             conf: Settings of the session that is started; see `start_session`.
             revives: Whether to start Spark behind, and again when its JVM has ended.
+            behind: Whether to start Spark behind: `start` does not wait for it.
+            launch: The JVM that was launched for this runtime before the store was open.
         """
         self._master = master
         self._conf = check_conf(conf or {})
@@ -105,7 +110,8 @@ class SparkRuntime:
             on_start=self._resume,
             end_start=end_launched,
         )
-        self._starts_behind = revives and spark is None
+        self._starts_behind = (revives or behind) and spark is None
+        self._launch = launch
         self._scratch: Path | None = None
         self._machines = Machines()
         self._is_warm = threading.Event()
@@ -153,11 +159,14 @@ class SparkRuntime:
 
     def _start_spark(self) -> SparkSession:
         quiet_teardown()
+        if self._launch is not None:
+            self._launch.wait()
+            self._launch = None
         await_end_of_last(self._store)
         session = start_session(
             self._make_scratch(),
             self._master,
-            self._store / "spark.log",
+            self._store / LOG,
             self._conf,
             workers=tell_workers(self._store),
         )
@@ -171,9 +180,10 @@ class SparkRuntime:
 
     def _resume(self) -> None:
         """Go on after another JVM was started: every streaming query, and what waits for tasks."""
+        # The workers' code is loaded while the JVM begins with the streaming queries.
+        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
         self._supervisor.resume()
         self._pipeline.report_runtime(None)
-        threading.Thread(target=self._warm_up, name="spark-warm-up", daemon=True).start()
 
     @property
     def trouble(self) -> MillpondError | None:
@@ -446,6 +456,7 @@ class SparkRuntime:
                     return
                 with self._supervisor.reading(stream.id), abandoned_if_failed(pipeline, plan):
                     built, partitions = build_batch(frame, plan, stream.id)
+                note_work()
                 pipeline.commit(source, batch_id, plan, built, (), partitions)
             except Exception as error:
                 # Spark reports an error as text inside text; this keeps the original.

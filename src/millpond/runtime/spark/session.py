@@ -7,25 +7,25 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from glob import glob
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from pyspark import SparkContext, java_gateway
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
-from millpond.model.owner_only import make_directory, open_owner_only, write_owner_only
+from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.secret_options import find_literal_secret, name_of_secret
 from millpond.runtime.secrets_file import fill_in_secrets
-from millpond.runtime.spark.java import check_java
+from millpond.runtime.spark.jvm.class_archive import find_archive
+from millpond.runtime.spark.jvm.java import check_java
+from millpond.runtime.spark.jvm.launch import Launch, find_launch_error, launching
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 from millpond.state.disk_floor import DISK_FLOOR
 
@@ -62,8 +62,6 @@ FIXED = {
 }
 #: A package of Maven's, as Spark takes it.
 _PACKAGE = re.compile(r"[^:/\s]+[:/][^:/\s]+[:/][^:/\s]+")
-#: What a JVM says that ends before it has come up, and Java before that.
-_LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
 #: What keeps a cluster's traffic and spilled data from others, once its processes know each other:
 #: by a secret that YARN and Kubernetes make, and that a standalone cluster is given.
 _AUTHENTICATE, _SECRET = "spark.authenticate", "spark.authenticate.secret"
@@ -75,6 +73,11 @@ _PRIVATE = {
 #: Spark's file of settings in a folder of its configuration.
 _DEFAULTS = "spark-defaults.conf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+#: Settings of other files and other collectors, with which the JVM would not take an archive.
+_ARCHIVELESS = {"spark.driver.extraClassPath", _JAVA_OPTIONS}
+#: One collector without threads, and the quick compiler alone. The other compiler takes half of the
+#: JVM's time in a short run, and pays where the JVM itself parses many rows.
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
 
@@ -127,72 +130,29 @@ def start_session(
         conf: More settings, by `check_conf`; they replace those of Millpond's that are not fixed.
         workers: More variables of the workers' environment.
     """
-    java = check_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    log4j = resources.files(__package__) / "log4j2.properties"
-    builder = SparkSession.builder.appName("millpond").master(master or LOCAL)
-    local = master is None or master.startswith("local")
-    options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
-    # A JVM without memory would go on with some of its threads dead; another one is started.
-    options.append("-XX:+ExitOnOutOfMemoryError")
-    if java is not None and java <= _FORKS_QUICKLY:
-        options.append("-Djdk.lang.Process.launchMechanism=VFORK")
-    settings = {
-        "spark.driver.extraJavaOptions": " ".join(options),
-        # Hadoop runs chmod for every file it makes, and beside each file of a checkpoint makes
-        # one with a checksum. Without those, and with quick forks, a batch takes 150 ms less.
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-        "spark.hadoop.fs.permissions.umask-mode": "077",  # checkpoints are their owner's
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
-        "spark.sql.session.timeZone": "UTC",
+    local = is_local(master)
+    given = dict(conf or {})
+    hidden = take_secrets(given)
+    own = {
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.local.dir": str(directory),
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
-        # Otherwise a batch waits for a backfill's tasks.
-        "spark.scheduler.mode": "FAIR",
-        # A task waits so long for the machine that has its files; fetching them costs as much.
-        "spark.locality.wait": "300ms",
-        # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
-        "spark.sql.streaming.pollingDelay": "25ms",
-        "spark.sql.streaming.numRecentProgressUpdates": "4",
-        # A source that lists a whole file system cannot be interrupted; it is left to end alone.
-        "spark.sql.streaming.stopTimeout": "10s",
-        "spark.sql.streaming.minBatchesToRetain": "4",
-        # Looking at a few dozen new files is quicker than a job that looks at them.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-        "spark.python.worker.reuse": "true",
-        **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
-        _DAEMON: _OUR_DAEMON,
-        f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
-        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
         **{f"spark.executorEnv.{name}": value for name, value in (workers or {}).items()},
-        # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
-        "spark.python.unix.domain.socket.enabled": "true",
-        # With it workers of streaming queries and of other tasks could not be the same ones.
-        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-        "spark.sql.adaptive.enabled": "false",
     }
     if local:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         sockets = str(directory.absolute())
         if len(os.fsencode(sockets)) <= _SOCKET_DIRECTORY:
             # A killed process leaves its sockets; here they go with the other scratch files.
-            settings["spark.python.unix.domain.socket.dir"] = sockets
-    given = dict(conf or {})
-    if _JAVA_OPTIONS in given:
-        given[_JAVA_OPTIONS] = f"{settings[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
-    hidden = take_secrets(given)
-    if not local and (_SECRET in hidden or not str(master).startswith("spark://")):
-        settings |= _PRIVATE
-    for key, value in (settings | given).items():
+            own["spark.python.unix.domain.socket.dir"] = sockets
+    elif _SECRET in hidden or not str(master).startswith("spark://"):
+        own |= _PRIVATE
+    settings = {**own, **make_settings(master, given)}
+    builder = SparkSession.builder.appName("millpond").master(master or LOCAL)
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    with _launching(log, write_defaults(directory / "conf", hidden) if hidden else None):
+    environment = {}
+    if hidden:
+        environment["SPARK_CONF_DIR"] = str(write_defaults(directory / "conf", hidden))
+    with launching(log, environment):
         begins = log.stat().st_size if log.exists() else 0
         try:
             session = builder.getOrCreate()
@@ -208,6 +168,101 @@ def start_session(
             master,
         )
     return session
+
+
+def is_local(master: str | None) -> bool:
+    """Whether tasks run in this machine's JVM."""
+    return master is None or master.startswith("local")
+
+
+def launch_ahead(
+    store: Path | None,
+    master: str | None,
+    conf: Mapping[str, str] | None,
+    reads_sources: bool = True,
+) -> Launch | None:
+    """Launch the JVM of a store that will be opened; None where the session has to do it.
+
+    It does where the store is still to be made, and where settings are secrets: these need a folder
+    in a store that is locked.
+
+    Args:
+        store: The store's directory; None for a temporary one, which is made.
+        master: As of `start_session`.
+        conf: As of `start_session`.
+        reads_sources: Whether Spark may have to read rows, in which case its code is compiled well
+            and not only quickly.
+    """
+    given = dict(conf or {})
+    if store is not None and not (store / "FORMAT").is_file():
+        return None
+    if not is_local(master) or SparkContext._gateway is not None or take_secrets(given):
+        return None
+
+    def make() -> dict[str, str]:
+        settings = {"spark.master": master or LOCAL, **make_settings(master, given)}
+        if not reads_sources:
+            settings[_JAVA_OPTIONS] += f" {_QUICK}"
+        return settings
+
+    return Launch(store, make)
+
+
+def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """Make the settings of Spark that do not depend on the store, with those that are given."""
+    java = check_java()
+    log4j = resources.files(__package__) / "log4j2.properties"
+    options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
+    # A JVM without memory would go on with some of its threads dead; another one is started.
+    options.append("-XX:+ExitOnOutOfMemoryError")
+    if java is not None and java <= _FORKS_QUICKLY:
+        options.append("-Djdk.lang.Process.launchMechanism=VFORK")
+    if is_local(master) and not os.environ.get("SPARK_CONF_DIR") and not _ARCHIVELESS & set(given):
+        archive = find_archive(Path(_find_spark_home()))
+        options += [] if archive is None else archive.options()
+    settings = {
+        "spark.driver.extraJavaOptions": " ".join(options),
+        # Hadoop runs chmod for every file it makes, and beside each file of a checkpoint makes
+        # one with a checksum. Without those, and with quick forks, a batch takes 150 ms less.
+        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # checkpoints are their owner's
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": os.environ.get("MILLPOND_DRIVER_MEMORY", "2g"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+        # Otherwise a batch waits for a backfill's tasks.
+        "spark.scheduler.mode": "FAIR",
+        # A task waits so long for the machine that has its files, and then takes any.
+        "spark.locality.wait": "300ms",
+        # Polling for pushes: often enough to be fresh, seldom enough to cost nothing.
+        "spark.sql.streaming.pollingDelay": "25ms",
+        "spark.sql.streaming.numRecentProgressUpdates": "4",
+        # A source that lists a whole file system cannot be interrupted; it is left to end alone.
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.sql.streaming.minBatchesToRetain": "4",
+        # Looking at a few dozen new files is quicker than a job that looks at them.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        "spark.python.worker.reuse": "true",
+        **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
+        _DAEMON: _OUR_DAEMON,
+        f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
+        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
+        # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # With it workers of streaming queries and of other tasks could not be the same ones.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    if is_local(master):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= given
+    if _JAVA_OPTIONS in given:
+        settings[_JAVA_OPTIONS] = " ".join([*options, given[_JAVA_OPTIONS]])
+    return settings
 
 
 def take_secrets(given: dict[str, str]) -> dict[str, str]:
@@ -252,21 +307,6 @@ def write_defaults(folder: Path, hidden: Mapping[str, str]) -> Path:
         lines.append(f"{name}={value.replace(chr(92), chr(92) * 2)}")
     write_owner_only(folder / _DEFAULTS, "\n".join([*lines, ""]).encode())
     return folder
-
-
-def find_launch_error(log: Path, begins: int = 0) -> str | None:
-    """Find what ended a JVM that did not come up, such as a package that nobody has.
-
-    Args:
-        log: What the JVM wrote.
-        begins: Where what it wrote begins, in bytes.
-    """
-    try:
-        said = log.read_bytes()[begins:].decode(errors="replace")
-    except OSError:
-        return None
-    found = _LAUNCH_ERROR.findall(said)
-    return found[-1].strip()[:500] if found else None
 
 
 def find_running() -> SparkSession:
@@ -371,46 +411,3 @@ def _find_alive(file: Path, store: Path) -> int | None:
     if gateway is not None and getattr(gateway, "proc", None) and gateway.proc.pid == pid:
         return None  # the JVM is this process's own, from an earlier pond
     return pid if str(store).encode() in command else None
-
-
-#: The process of the JVM that was started last.
-_launched: list[subprocess.Popen[bytes]] = []
-
-
-def end_launched() -> None:
-    """End the JVM that was started last, whose session may not be there yet."""
-    for process in _launched:
-        process.kill()
-
-
-@contextmanager
-def _launching(log: Path, configuration: Path | None) -> Iterator[None]:
-    """Let PySpark start the JVM with a file as its standard error, and everything its owner's.
-
-    With a configuration the JVM reads its settings from that folder, too.
-
-    What the JVM makes (checkpoints, scratch files, sockets) is for its owner only, by its umask.
-    Its workers inherit both. This process keeps its own: others of its threads write and log.
-
-    PySpark has the child ignore Ctrl-C by a function of Python. In a process that has worked for a
-    while, with threads of many libraries, such a child crashes before it becomes the JVM. A process
-    group of its own keeps Ctrl-C from the JVM too.
-    """
-    kept = java_gateway.Popen
-    file = open_owner_only(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        options |= {"stderr": file, "umask": 0o077, "process_group": 0}
-        options.pop("preexec_fn", None)
-        if configuration is not None:
-            options["env"] = {**options["env"], "SPARK_CONF_DIR": str(configuration)}
-        process = subprocess.Popen(command, **options)
-        _launched[:] = [process]
-        return process
-
-    java_gateway.Popen = start
-    try:
-        yield
-    finally:
-        java_gateway.Popen = kept
-        os.close(file)

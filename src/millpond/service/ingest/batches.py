@@ -41,7 +41,7 @@ class Batches:
         return self._stage(stream, part, given_rows.from_rows(rows))
 
     def stage_text(self, stream: str, part: str, data: bytes, format: str) -> int:
-        """Keep rows that are written as 'ndjson', 'csv' or 'arrow'."""
+        """Keep rows that are written as 'ndjson', 'json', 'csv' or 'arrow'."""
         schema = self._find_stream(stream).schema
         return self._stage(stream, part, row_formats.from_text(data, format, schema))
 

@@ -13,7 +13,7 @@ from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 
 #: How the rows of a push may be written.
-RowFormat = Literal["ndjson", "csv", "arrow"]
+RowFormat = Literal["ndjson", "json", "csv", "arrow"]
 
 
 def from_rows(rows: Any) -> pa.Table:
@@ -74,7 +74,8 @@ def free_own_names(table: pa.Table) -> pa.Table:
 
 def unknown_format_error(format: str) -> MillpondError:
     """The error for an unknown format of rows."""
-    return unreadable_rows_error(f'the format "{format}"', "Formats are ndjson, csv and arrow.")
+    known = "Formats are ndjson, json, csv and arrow."
+    return unreadable_rows_error(f'the format "{format}"', known)
 
 
 def unreadable_rows_error(what: str, detail: str) -> MillpondError:
@@ -82,5 +83,5 @@ def unreadable_rows_error(what: str, detail: str) -> MillpondError:
         "DATA-501",
         f"the rows cannot be read as {what}",
         detail=detail.split("\n", 1)[0],
-        hint="Send NDJSON, CSV with a header, or an Arrow IPC stream, and say which.",
+        hint="Send NDJSON, JSON, CSV with a header, or an Arrow IPC stream, and say which.",
     )

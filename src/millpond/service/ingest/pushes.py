@@ -31,8 +31,11 @@ class Pushes:
         """Wait until the rows that statements pushed are visible.
 
         Raises:
-            MillpondError: POND-405 when they have not become an epoch for a minute; POND-415.
+            MillpondError: POND-405 when they have not become an epoch for a minute since Spark
+                runs; POND-415.
         """
+        if self._last_stated and not self._intake.wait(self._last_stated, 0.0):
+            self._runtime.wait_until_started()
         if not self.wait(self._last_stated, STATED_SECONDS):
             raise MillpondError(
                 "POND-405",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import re
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
 from millpond.engine.admission.given_rows import CORRUPT, REFUSED
+from millpond.engine.admission.json_size import has_more
 from millpond.engine.admission.text_values import read_json_rows
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
@@ -22,16 +25,23 @@ from millpond.service.ingest.given_rows import (
 
 #: The most rows, and values, of a push that is sent as text or as an Arrow stream.
 MOST_ROWS, MOST_VALUES = 1_000_000, 10_000_000
+#: The most commas of an array of JSON, each row of which is read as one value first.
+MOST_COMMAS = 1_000_000
 #: The most columns that the first line of CSV may name.
 MOST_COLUMNS = 10_000
 #: The most bytes of an Arrow stream once it is unpacked, if the stream itself does not have more.
 LARGEST_UNPACKED = 67_108_864
 
+#: Reads the bounds of a value: numbers stay texts, however long they are.
+_VALUES = json.JSONDecoder(parse_int=str, parse_float=str)
+_BLANKS = re.compile(r"[ \t\r\n]*")
+
 
 def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
-    """Rows written as 'ndjson', 'csv' with a header, or an 'arrow' IPC stream.
+    """Rows written as 'ndjson', an array of 'json', 'csv' with a header, or an 'arrow' IPC stream.
 
-    A line that cannot be split into columns is kept unchanged, and rejected later with the reason.
+    A line, or an element of the array, that cannot be split into columns is kept unchanged, and
+    rejected later with the reason.
 
     Raises:
         MillpondError: DATA-501 when nothing of it can be read, or it has too many rows.
@@ -41,7 +51,14 @@ def from_text(data: bytes, format: str, schema: Schema) -> pa.Table:
         _check_count(lines, len(schema.fields))
     match format:
         case "ndjson":
-            return _read_ndjson(data, schema)
+            texts = _decode(data).split("\n")
+            return read_json_rows((line for line in texts if line.strip()), schema)
+        case "json":
+            if has_more(data, b",", MOST_COMMAS):
+                raise unreadable_rows_error("JSON", f"It has more than {MOST_COMMAS:,} values.")
+            rows = _split_json(_decode(data))
+            _check_count(len(rows), len(schema.fields))
+            return read_json_rows(rows, schema)
         case "csv":
             check_width(data, lines)
             return _read_csv(data, schema)
@@ -88,12 +105,47 @@ def check_width(data: bytes, lines: int) -> None:
     _check_count(lines, columns)
 
 
-def _read_ndjson(data: bytes, schema: Schema) -> pa.Table:
+def _decode(data: bytes) -> str:
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise unreadable_rows_error("UTF-8 text", str(error)) from error
-    return read_json_rows((line for line in text.split("\n") if line.strip()), schema)
+
+
+def _split_json(text: str) -> list[str]:
+    """The texts of the elements of an array of JSON; of anything else, its own.
+
+    Raises:
+        MillpondError: DATA-501, it is no JSON.
+    """
+    rows: list[str] = []
+    try:
+        end = _skip_blanks(text, 0)
+        if not text.startswith("[", end):
+            rows.append(text[end : (end := _VALUES.raw_decode(text, end)[1])])
+        elif text.startswith("]", end := _skip_blanks(text, end + 1)):
+            end += 1
+        else:
+            comma = True
+            while comma:
+                rows.append(text[end : (end := _VALUES.raw_decode(text, end)[1])])
+                end = _skip_blanks(text, end)
+                comma = text.startswith(",", end)
+                if not comma and not text.startswith("]", end):
+                    raise json.JSONDecodeError("Expecting ',' or ']'", text, end)
+                end = _skip_blanks(text, end + 1)
+        if _skip_blanks(text, end) < len(text):
+            raise json.JSONDecodeError("Something stands behind the rows", text, end)
+    except RecursionError as error:
+        raise unreadable_rows_error("JSON", "It is nested too deeply.") from error
+    except ValueError as error:
+        raise unreadable_rows_error("JSON", str(error)) from error
+    return rows
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    return found.end() if found else at
 
 
 def _read_csv(data: bytes, schema: Schema) -> pa.Table:

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.runtime.spark.jvm.launch import find_launch_error
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
     FIXED,
     check_conf,
-    find_launch_error,
+    launch_ahead,
+    make_settings,
     take_secrets,
     tell_given,
     write_defaults,
@@ -123,3 +125,21 @@ def test_secrets_are_in_a_file_of_the_owners(
     assert (folder / "hive-site.xml").read_text() == "<x/>"
     with pytest.raises(MillpondError, match="CQL-214"):
         write_defaults(tmp_path / "conf2", {"spark.x": "a\nspark.y=b"})
+
+
+def test_settings_that_are_given_replace_others_and_java_options_are_added() -> None:
+    own = make_settings(None, {})
+    assert "-XX:+ExitOnOutOfMemoryError" in own["spark.driver.extraJavaOptions"]
+    given = {"spark.driver.memory": "3g", "spark.driver.extraJavaOptions": "-Da=b"}
+    settings = make_settings(None, given)
+    assert settings["spark.driver.memory"] == "3g"
+    options = settings["spark.driver.extraJavaOptions"]
+    assert options.endswith(" -Da=b")
+    assert "-XX:+ExitOnOutOfMemoryError" in options
+    assert ".jsa" not in options  # with other options the JVM may not take the archive
+
+
+def test_what_cannot_be_launched_ahead(tmp_path: Path) -> None:
+    assert launch_ahead(tmp_path, None, {}) is None  # no store yet
+    assert launch_ahead(None, "spark://host:7077", {}) is None
+    assert launch_ahead(None, None, {"spark.hadoop.fs.s3a.secret.key": "x"}) is None

@@ -16,6 +16,7 @@ class Intake:
 
     def __init__(self, visible: int = 0, each_look: int = 0, trouble: str | None = None) -> None:
         self.visible, self.each_look, self.looks, self.woken = visible, each_look, 0, 0
+        self.starts = 0
         self.trouble = MillpondError(trouble, "trouble") if trouble else None
 
     def wait(self, upto: int, timeout: float) -> bool:
@@ -27,6 +28,9 @@ class Intake:
     def wake_inbox(self) -> None:
         self.woken += 1
 
+    def wait_until_started(self) -> None:
+        self.starts += 1
+
 
 def wait_on(intake: Intake) -> Pushes:
     given: Any = intake
@@ -36,7 +40,7 @@ def wait_on(intake: Intake) -> Pushes:
 def test_nothing_pushed_is_not_waited_for() -> None:
     intake = Intake()
     wait_on(intake).wait_for_stated()
-    assert intake.looks == 1
+    assert (intake.looks, intake.starts) == (1, 0)
 
 
 def test_the_last_push_of_a_statement_is_waited_for_whatever_the_order() -> None:
@@ -46,7 +50,15 @@ def test_the_last_push_of_a_statement_is_waited_for_whatever_the_order() -> None
     pushed.note(3)
     assert intake.woken == 2
     pushed.wait_for_stated()
-    assert intake.looks == 5
+    assert (intake.looks, intake.starts) == (5, 1)  # the minute begins when Spark runs
+
+
+def test_visible_rows_do_not_wait_for_spark() -> None:
+    intake = Intake(visible=5)
+    pushed = wait_on(intake)
+    pushed.note(5)
+    pushed.wait_for_stated()
+    assert intake.starts == 0
 
 
 def test_without_a_timeout_the_wait_goes_on() -> None:

@@ -13,6 +13,7 @@ from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSE
 from millpond.engine.admission.text_values import MOST_MEMBERS
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
+from millpond.service.ingest import row_formats
 from millpond.service.ingest.given_rows import from_rows
 from millpond.service.ingest.row_formats import MOST_COLUMNS, MOST_ROWS, from_text
 
@@ -42,6 +43,62 @@ def test_a_line_that_is_no_row_is_kept_as_it_is(line: str) -> None:
     before, why, behind = table[REFUSED].to_pylist()
     assert before is behind is None
     assert why.startswith(f"malformed row: {found}")
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ('[{"a": 1, "s": "x]}"}, {"A": 2}]', [("1", "x]}"), ("2", None)]),
+        ('\ufeff \r\n[\t{"s": "é"}\n]\n', [(None, "é")]),
+        ('{"a": 7}', [("7", None)]),
+        ("[]", []),
+        (" [ ] ", []),
+    ],
+)
+def test_json_has_a_row_an_element(text: str, values: list[tuple[str | None, str | None]]) -> None:
+    table = from_text(text.encode(), "json", SCHEMA)
+    assert list(zip(table["a"].to_pylist(), table["s"].to_pylist(), strict=True)) == values
+    assert CORRUPT not in table.column_names
+
+
+@pytest.mark.parametrize("element", ["[1]", "null", '{"s": "\\ud800"}', "9" * 5000, '"x"'])
+def test_an_element_that_is_no_row_is_kept_as_it_is(element: str) -> None:
+    rows = f'[{{"a": 1}}, {element}, {{"a": {"9" * 5000}}}, {{"s": 2}}]'
+    table = from_text(rows.encode(), "json", SCHEMA)
+    assert table[CORRUPT].to_pylist()[:2] == [None, element]
+    assert table["s"].to_pylist() == [None, None, None, "2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[",
+        "[,]",
+        "[] 1",
+        '[{"a": 1}',
+        '[{"a": 1},]',
+        '[{"a": 1}]]',
+        '[{"a": 1} {"a": 2}]',
+        '{"a": 1}, {"a": 2}',
+        "[" * 100_000,
+        "[" * 100_000 + "]" * 100_000,
+    ],
+    ids=lambda text: text[:20] or "nothing",
+)
+def test_what_is_no_json_is_refused_whole(text: str) -> None:
+    with pytest.raises(MillpondError, match="the rows cannot be read as JSON") as raised:
+        from_text(text.encode(), "json", SCHEMA)
+    assert raised.value.code == "DATA-501"
+    assert raised.value.detail
+
+
+def test_an_array_has_a_limit_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_formats, "MOST_COMMAS", 3)
+    assert from_text(b'[{"s": "a,b,c"}, 1, 2, 3]', "json", SCHEMA).num_rows == 4
+    with pytest.raises(MillpondError) as raised:
+        from_text(b'[{"s": "a,b,c"}, 1, 2, 3, 4]', "json", SCHEMA)
+    assert raised.value.detail == "It has more than 3 values."
 
 
 def test_a_decimal_keeps_its_digits() -> None:

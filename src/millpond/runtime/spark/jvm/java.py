@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -13,17 +14,31 @@ from millpond.errors import MillpondError
 _LEAST = 17
 
 
-def check_java() -> int | None:
-    """Find the major version of the Java that Spark will use; None if Java does not report one.
+def find_java() -> Path:
+    """Find the Java that Spark will use.
 
     Raises:
-        MillpondError: SERVE-702, there is no Java that Spark can use.
+        MillpondError: SERVE-702, there is none.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, where there is none" if home else "There is no java on PATH"
         raise _no_java_error(f"{where}; Spark needs Java {_LEAST} or newer.")
+    return Path(java)
+
+
+def check_java() -> int | None:
+    """Find the major version of the Java that Spark will use; None if Java does not report one.
+
+    Raises:
+        MillpondError: SERVE-702, there is no Java that Spark can use.
+    """
+    return _read_version(find_java())
+
+
+@functools.cache
+def _read_version(java: Path) -> int | None:
     try:
         shown = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=30, check=True
