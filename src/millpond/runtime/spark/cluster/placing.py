@@ -6,7 +6,7 @@ tasks, the one whose hash with the file's name is the greatest (rendezvous hashi
 Ravishankar 1998). Who reads a file is sent there, so after the first time it is there. When a
 machine comes or goes, only its own share of the files moves; nothing is kept or written down.
 
-A preference is a wish: a machine that is busy for `spark.locality.wait` is passed over.
+A preference is a wish: Spark passes over a machine that is busy for as long as its locality wait.
 """
 
 from __future__ import annotations
