@@ -51,6 +51,7 @@ MOST_UNNAMED = 40
 #: Folders and modules that no test names, and the test that goes through them as a whole. A new
 #: module of many decisions gets a test of its own, unless one of these already reaches it.
 TESTED_THROUGH = {
+    "api/document.py": "surfaces/over_http/test_openapi.py",
     "api/connections.py": "surfaces/over_http/test_http_transport.py",
     "api/rights/guarded_pond.py": "surfaces/over_http/test_http_roles.py",
     "api/routers": "surfaces/over_http/test_openapi.py",  # every call, with what fits and does not

@@ -55,7 +55,7 @@ from millpond.operators.negation import Negation
 from millpond.operators.nrr_join import NrrJoin
 from millpond.operators.one_row import OneRow
 from millpond.operators.per_query import PerQuery
-from millpond.operators.project import Project
+from millpond.operators.project import Project, Unnest
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node
 from millpond.operators.recompute import Recompute
@@ -76,7 +76,6 @@ from millpond.operators.structures.expiration_queues import (
 from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
-from millpond.operators.unnest import Unnest
 
 #: How often readers may want expired rows dropped.
 INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))

@@ -10,10 +10,9 @@ import pyarrow as pa
 from sqlglot import exp
 
 from millpond.cql.print.dialect import to_duckdb
-from millpond.operators.project import Project
+from millpond.operators.project import Project, Unnest
 from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
-from millpond.operators.unnest import Unnest
 from millpond.planner.dataflow.column_types import find_expression_types
 
 

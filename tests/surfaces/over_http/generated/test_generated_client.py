@@ -16,7 +16,7 @@ from test_http_transport import serve
 from millpond.api.app import create_app
 from millpond.service.pond import Pond
 
-BIN = Path(__file__).resolve().parents[3] / ".venv-generator" / "bin"
+BIN = Path(__file__).resolve().parents[4] / ".venv-generator" / "bin"
 
 #: Runs with the generated package `trips` beside it; the server's URL is its argument.
 PROGRAM = """
