@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
 
@@ -153,10 +154,20 @@ class StatementParser(RowStatementParser):
             if self._next and self.accept(named.name):
                 level = named
                 break
-        if self._starts_query():
+        options: dict[str, Any] = {}
+        is_paren = self._next is not None and self._next.token_type is TokenType.L_PAREN
+        if level is Level.APPROXIMATION and is_paren and self.accept("WITH"):
+            options = self.options("=")
+        if options or self._starts_query():
             start = self.here()
             query = self.query()
-            return Explain(level=level, query=query, query_span=self.since(start), **self.frame())
+            return Explain(
+                level=level,
+                query=query,
+                options=options,
+                query_span=self.since(start),
+                **self.frame(),
+            )
         name, span = self.name("a query, or a query itself")
         if not self.at_end() and level is Level.LOGICAL:
             raise self.fault(

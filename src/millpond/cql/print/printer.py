@@ -293,7 +293,8 @@ def _(statement: Heartbeat) -> str:
 @_print.register
 def _(statement: Explain) -> str:
     if statement.query is not None:
-        return f"EXPLAIN {statement.level.upper()} {print_query(statement.query)}"
+        options = f"WITH {_options(statement.options, ' = ')} " if statement.options else ""
+        return f"EXPLAIN {statement.level.upper()} {options}{print_query(statement.query)}"
     assert statement.name is not None
     return f"EXPLAIN {statement.level.upper()} {print_name(statement.name)}"
 

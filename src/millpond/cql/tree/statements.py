@@ -362,11 +362,15 @@ class Heartbeat(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(Statement):
-    """`EXPLAIN [level] query-or-name`; `level` is lower case, 'logical' when not given."""
+    """`EXPLAIN [level] query-or-name`; `level` is lower case, 'logical' when not given.
+
+    `options` are those that the query would be registered with: of EXPLAIN APPROXIMATION alone.
+    """
 
     level: str
     name: str | None = None
     query: exp.Expression | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, cast
 
 from sqlglot import exp
@@ -48,7 +50,7 @@ from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.plan_graph import PlanGraph
 from millpond.service.plans.running_plans import RunningPlans
 from millpond.service.queries.options import static_reduction
-from millpond.service.queries.reductions import reduce_changes
+from millpond.service.queries.reductions import reduce_changes, with_static_reduction
 from millpond.service.results import count_text
 from millpond.state.version import LeafRef, Version
 
@@ -66,11 +68,29 @@ class Explainer:
         self._entities = entities
         self._metrics = metrics
 
-    def explain_text(self, text: str, level: str, text_epoch: int | None = None) -> str:
-        """The plan a query would have; `text_epoch` is as of `Registrar.bind`."""
-        bound = self._components.registrar.bind(text, text_epoch)
+    def explain_text(
+        self,
+        text: str,
+        level: str,
+        text_epoch: int | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> str:
+        """The plan a query would have that is registered now.
+
+        Args:
+            text: The query.
+            level: A level of EXPLAIN.
+            text_epoch: As of `Registrar.bind`.
+            options: The options it would have, checked; of EXPLAIN APPROXIMATION alone.
+        """
+        registrar = self._components.registrar
+        bound = registrar.bind(text, text_epoch)
         if level == Level.APPROXIMATION:
-            return self._describe_approximation(bound)
+            version = self._components.log.version
+            reduced = with_static_reduction(
+                version, lambda: bound, options or {}, registrar.model_precision
+            )
+            return self._describe_approximation(bound, options=reduced)
         if bound.to_stream is None or level not in _COMPUTED:
             return self._explain_bound(bound, level)
         return self._changes(bound, level)
@@ -130,10 +150,15 @@ class Explainer:
         text = explain(bound, level, self._describe_matcher, **facts)
         return text if changes is None else f"{text}\n{self._changes(bound, level, definition)}"
 
-    def _describe_approximation(self, bound: BoundQuery, definition: QueryDef | None = None) -> str:
+    def _describe_approximation(
+        self,
+        bound: BoundQuery,
+        definition: QueryDef | None = None,
+        options: Mapping[str, Any] = MappingProxyType({}),
+    ) -> str:
         """What may be reduced of a query; of a reduced one also how exact its answer is now."""
         components, version = self._components, self._components.log.version
-        options = {} if definition is None else definition.options
+        options = options if definition is None else definition.options
         measured = ""
         if definition is not None and static_reduction(options).reads_less:
             measured = self._measure_precision(definition)

@@ -33,7 +33,7 @@ from millpond.service.definitions.declarations import (
 from millpond.service.definitions.show_create import is_stated_so, restate
 from millpond.service.observe.control_tables import Entities
 from millpond.service.observe.explain import Explainer
-from millpond.service.queries.options import check_stream_options
+from millpond.service.queries.options import check_options, check_stream_options
 from millpond.service.queries.prepared import knows_all_columns
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
@@ -376,7 +376,9 @@ class Executor:
     def _explain(self, statement: statements.Explain) -> StatementResult:
         plans, level = self._explainer, statement.level
         if statement.name is None:
-            return StatementResult("explain", text=plans.explain_text(statement.query_text, level))
+            options = check_options(statement.options, statement.text)
+            told = plans.explain_text(statement.query_text, level, options=options)
+            return StatementResult("explain", text=told)
         found = self._components.log.version.find(statement.name)
         if (text := plans.explain_object(found, level)) is None:
             self._query(statement.name, statement)  # raises what is wrong with the name

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from tests.unit.service.answers.test_reduced import full
 
+from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
 __all__ = ["full"]
@@ -49,3 +50,31 @@ def test_it_says_what_would_be_saved(full: Pond) -> None:
     text = full.explain("SELECT count(*) AS n FROM s", "approximation")
     assert "sample: may be sampled; n: estimated, with bounds" in text
     assert "window: refused: an aggregate" in text
+
+
+@pytest.mark.parametrize(
+    ("tolerated", "weight", "text"),
+    [
+        ("sample 5 %", 0.01, "SELECT count(*) AS n FROM s"),
+        ("window 6 minutes", 0.01, "SELECT v FROM s [RANGE 1 HOUR]"),
+        ("window 6 minutes", 2, "SELECT v FROM s [RANGE 1 HOUR]"),
+    ],
+)
+def test_options_in_front_say_how_far_it_would_be_reduced(
+    full: Pond, tolerated: str, weight: float, text: str
+) -> None:
+    options = f"(tolerate = '{tolerated}', weight = {weight})"
+    (before,) = full.execute(f"EXPLAIN APPROXIMATION WITH {options} {text}")
+    full.execute(f"CREATE QUERY q WITH {options} AS {text}")
+    registered = full.explain("q", "approximation").splitlines()
+    assert before.text.splitlines() == [one for one in registered if "measured" not in one]
+    assert ("reduced to: " in before.text) == (weight < 1)
+
+
+def test_options_in_front_are_those_of_queries(full: Pond) -> None:
+    with pytest.raises(MillpondError, match="CQL-2") as refused:
+        full.execute("EXPLAIN APPROXIMATION WITH (tolerates = 'nothing') SELECT v FROM s")
+    assert "tolerates" in str(refused.value)
+    with pytest.raises(MillpondError, match="CQL-10"):
+        full.execute("EXPLAIN LOGICAL WITH (tolerate = 'nothing') SELECT v FROM s")
+    assert not full.queries()
