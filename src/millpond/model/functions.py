@@ -35,7 +35,7 @@ class Refusal(Enum):
     INSIDE = "It belongs to the inside of DuckDB."
     STATISTICS = "Without the least and the greatest value its answer depends on how rows are kept."
     OUTSIDE = "It reads what no stream or relation holds."
-    FORM = "It is an aggregate of a group, without ORDER BY in its brackets and without OVER."
+    FORM = "It takes a value and, in some cases, a constant of a range; no ORDER BY and no OVER."
 
 
 class Growth(Enum):

@@ -56,9 +56,14 @@ class ConstraintParser(OptionParser):
 
     def _constrained_columns(self) -> tuple[str, ...]:
         self.expect_symbol(TokenType.L_PAREN, "(", "Write (column, ...).")
-        names = [self.name("a column")[0]]
-        while self.accept_symbol(TokenType.COMMA):
-            names.append(self.name("a column")[0])
+        names: list[str] = []
+        while not names or self.accept_symbol(TokenType.COMMA):
+            name, span = self.name("a column")
+            if name.lower() in [known.lower() for known in names]:
+                raise self.fault(
+                    f'the constraint names column "{name}" twice', hint="Name it once.", span=span
+                )
+            names.append(name)
         self.expect_symbol(TokenType.R_PAREN, ")")
         return tuple(names)
 
@@ -67,6 +72,12 @@ class ConstraintParser(OptionParser):
         if not self.accept("WITHIN"):
             return 0, None
         start = self.here()
+        if self.sees_symbol(TokenType.DASH):
+            raise self.fault(
+                "what stands behind WITHIN is below zero",
+                hint="Write WITHIN 5 ROWS, or WITHIN INTERVAL 3 SECONDS.",
+                span=start,
+            )
         if self._next and self._next.text.upper() in ("ROW", "ROWS"):
             count, _ = self.whole_number("the number of rows behind WITHIN")
             self._advance()

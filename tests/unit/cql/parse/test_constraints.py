@@ -49,7 +49,9 @@ def test_columns_may_be_called_so(column: str) -> None:
     [
         ("CONSTRAINT x ORDERED BY (a, b)", "an order of several columns"),
         ("CONSTRAINT x CLUSTERED BY (a) WITHIN ROWS", "the length of WITHIN"),
-        ("CONSTRAINT x CLUSTERED BY (a) WITHIN -1 ROWS", "WITHIN"),
+        ("CONSTRAINT x CLUSTERED BY (a) WITHIN -1 ROWS", "behind WITHIN is below zero"),
+        ("CONSTRAINT x CLUSTERED BY (a) WITHIN -INTERVAL 1 SECOND", "behind WITHIN is below zero"),
+        ("UNIQUE (a, A)", 'names column "A" twice'),
         ("CONSTRAINT x FOREIGN KEY (a)", "expected REFERENCES"),
         ("CONSTRAINT x CLUSTERED BY a", "expected"),
     ],

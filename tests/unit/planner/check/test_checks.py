@@ -103,7 +103,7 @@ REASONS = [
     ),
     (
         "approx_count_distinct(delay) OVER ()",
-        "It is an aggregate of a group, without ORDER BY in its brackets and without OVER.",
+        "It takes a value and, in some cases, a constant of a range; no ORDER BY and no OVER.",
     ),
     ("error('x')", "It is called for what it does, and not for its answer."),
     ("combine(delay, 1)", "It belongs to the inside of DuckDB."),
