@@ -45,8 +45,9 @@ from millpond.work import check_work, current_work
 
 log = logging.getLogger("millpond.answers")
 
-#: From so many rows on, a scan is spread. Two million took a driver on a busy machine 0.6 seconds.
-SPREAD_ROWS = 1 << 22
+#: From so many rows on, a scan is spread. On a busy machine a driver took 0.3 seconds for a
+#: million, and a spread scan 2.9 seconds in all.
+SPREAD_ROWS = 10_000_000
 #: So many tasks a worker: the last ones to end are then small.
 _TASKS_OF_A_WORKER = 3
 #: The errors that end a request, and not only its tasks.
