@@ -42,10 +42,14 @@ class FeedEvent:
         """The change of an event of kind 'change'.
 
         Its cursor is that of the query's own FETCH; of an event of a server, the feed's.
+
+        Raises:
+            ValueError: it is an event of another kind.
         """
         if self.given is not None:
             return self.given
-        assert self.changes is not None
+        if self.changes is None:
+            raise ValueError(f'an event of kind "{self.kind}" has no change; look at kind first')
         table = self.changes.table.slice(self.index, 1)
         (found,) = Changes(table, self.changes.query, self.changes.cursor, 0, 0, self.changes.loss)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 from tests.unit.service.conftest import rows
 
 from millpond.service.changes.feeds.feed_event import FeedEvent
@@ -26,6 +27,11 @@ def test_a_change_is_the_row_of_its_page() -> None:
     assert (event.change.at, event.change.sign, event.change.row) == (2, "-", (6,))
     given = FeedEvent("change", "3f2a9c.feed", "q", 11, given=event.change)
     assert given.change == event.change
+
+
+def test_events_of_other_kinds_have_no_change() -> None:
+    with pytest.raises(ValueError, match='"mark" has no change'):
+        _ = FeedEvent("mark", "3f2a9c.feed").change
 
 
 def test_the_columns_of_a_new_definition_have_the_types_of_cql(pond: Pond) -> None:
