@@ -29,8 +29,9 @@ from millpond.api.rights.token_file import add_token
 from millpond.catalog.objects import SourceDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
-from millpond.runtime.spark import java, machine
+from millpond.runtime.spark import machine
 from millpond.runtime.spark.data_source import _ReadRequest
+from millpond.runtime.spark.jvm import java
 from millpond.runtime.spark.sources import find_absence
 from millpond.service.ingest.door import Door
 from millpond.service.observe import status

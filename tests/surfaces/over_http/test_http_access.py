@@ -160,7 +160,8 @@ def test_query_parameters_are_those_of_the_document(app: FastAPI, http: httpx.Cl
 
 def test_halves_of_surrogate_pairs_are_no_texts(app: FastAPI, http: httpx.Client) -> None:
     for call in every_call(app):
-        if "application/json" not in call.bodies:
+        # Where rows are pushed, a row with such a text is a reject.
+        if "application/json" not in call.bodies or "application/x-ndjson" in call.bodies:
             continue
         for body in (
             rb'{"text": "SELECT \ud800", "cql": "SELECT \ud800"}',

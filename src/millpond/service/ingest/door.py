@@ -13,7 +13,7 @@ How much gives way is a step of a ladder, which follows the backlog up at once a
 has become clearly smaller. Every step is recorded in `system$actions`.
 
 INV-DOOR-1: the bytes that wait, and those of a push being written, are at most `queue_memory`, or
-one push. Of a push that is shed whole, what is left of it counts.
+one push; what is left of pushes that are shed whole takes at most `LEFT_BYTES` more.
 """
 
 from __future__ import annotations
@@ -30,6 +30,11 @@ from millpond.errors import MillpondError
 SHARES = ((0.0, 0.0), (0.5, 0.5), (0.7, 0.9), (0.9, 1.0))
 #: By how much the backlog must be smaller than where a step began, before the step is left.
 _SLACK = 0.2
+
+
+#: What is left of pushes that are shed whole, their rejects and counts, has so much room beyond
+#: `queue_memory`: a stream that sheds is not held back as soon as other rows fill that.
+LEFT_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,7 @@ class Door:
         if not passage.is_closed:
             self.leave(size - kept)
             return
-        limit = self._limit()
+        limit = self._limit() + LEFT_BYTES
         with self._lock:
             waiting = self._bytes
             if not waiting or waiting + kept <= limit:

@@ -82,8 +82,9 @@ def test_what_does_not_fit_is_shed_at_once(door: Door) -> None:
 
 
 def test_what_is_left_of_a_push_that_is_shed_whole_is_held_back_where_it_has_no_room(
-    door: Door, recorded: Recorded
+    door: Door, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("millpond.service.ingest.door.LEFT_BYTES", 0)
     door.add(950)
     for kept in (40, 11, 11):
         passage = door.enter(SHEDS, 300, 3)

@@ -459,8 +459,9 @@ def test_in_a_flood_everything_sent_is_accounted_for(
 
 @pytest.mark.parametrize("stream", ["random", "chunks", "lightest"])
 def test_what_is_left_of_pushes_that_are_shed_whole_has_its_bound_too(
-    flooded: Pond, open_pond: OpenPond, stream: str
+    flooded: Pond, open_pond: OpenPond, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("millpond.service.ingest.door.LEFT_BYTES", 0)
     counts = flood(flooded, stream, wrong=48)
     assert counts["sent"] == sum(counts.values()) - counts["sent"]
     assert counts["refused"] > 0

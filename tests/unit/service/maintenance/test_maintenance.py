@@ -84,7 +84,7 @@ def test_answers_are_read_from_stored_matches(s: Pond, monkeypatch: pytest.Monke
     def never(*_: object) -> None:
         raise AssertionError("matched again")
 
-    monkeypatch.setattr("millpond.service.answers.leaf_scan.match", never)
+    monkeypatch.setattr("millpond.engine.matching.find_matches.match", never)
     assert values(query.invoke()) == [3, 4]
 
 
@@ -134,7 +134,7 @@ def test_torn_matches_are_made_again(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("matched at invocation")
 
-    monkeypatch.setattr("millpond.service.answers.leaf_scan.match", never)
+    monkeypatch.setattr("millpond.engine.matching.find_matches.match", never)
     assert values(query.invoke()) == [3, 4]
     assert values(s.query("later").invoke()) == [4]
     assert files(s, "matches") == referenced(s, "matches")

@@ -19,7 +19,8 @@ def test_shared_joins_their_stems_and_eddies_and_kept_totals_are_entities(pond: 
     every = {entity.id: entity for entity in pond.entities.every()}
     (join,) = [e for id, e in every.items() if id.startswith("join:s-t.")]
     assert join.kind == "synopsis"
-    assert join.figures["rows"] == 2  # found once for each query
+    # Found once for each query, or once for both if they were matched together.
+    assert join.figures["rows"] in (1, 2)
     assert join.figures["bytes"] > 0
     assert join.figures["queries"] == 2
     stems = {e.of: e.figures for id, e in every.items() if id.startswith("stem:")}
