@@ -104,11 +104,7 @@ class Projection:
         columns = [
             delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._expressions
         ]
-        fitted = [
-            c if c.type == f.type else c.cast(f.type)
-            for c, f in zip(columns, self._schema, strict=True)
-        ]
-        return delta.with_rows(pa.RecordBatch.from_arrays(fitted, schema=self._schema))
+        return delta.with_rows(_fit(columns, self._schema))
 
     def size(self) -> int:
         return 0
@@ -174,13 +170,18 @@ class Unnesting:
         if not len(delta):
             return Delta.empty(self._schema)
         delta, made_of, columns = expand_rows(delta, self._expressions, scalars)
-        fitted = [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(columns, self._schema, strict=True)
-        ]
-        rows = pa.RecordBatch.from_arrays(fitted, schema=self._schema)
+        rows = _fit(columns, self._schema)
         places = np.asarray(made_of, np.int64)
         return Delta(rows, delta.at[places], delta.until[places], delta.weight[places])
 
     def size(self) -> int:
         return 0
+
+
+def _fit(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Make rows of columns, cast to the schema's types where they have others."""
+    fitted = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(fitted, schema=schema)
