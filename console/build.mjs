@@ -10,7 +10,7 @@ rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 await build({
   absWorkingDir: here("."),
-  entryPoints: { main: "src/main.tsx", layout: "src/layout.ts", console: "src/console.css" },
+  entryPoints: { main: "src/main.tsx", docs: "src/docs/main.tsx", layout: "src/layout.ts", console: "src/console.css" },
   outdir: out,
   bundle: true,
   minify: true,

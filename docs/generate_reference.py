@@ -331,7 +331,8 @@ def http_page() -> str:
         _NOTE,
         "# HTTP calls",
         "",
-        "The calls of `millpond serve`; `/openapi.json` describes them in full, and the"
+        "The calls of `millpond serve`; its page `/docs` shows them in a browser, with a form that"
+        " tries each, and `/openapi.json` describes them in full. The"
         " [guide](../guide/http.md) shows them at work.",
         "",
         "| call | does |",

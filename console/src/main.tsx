@@ -67,6 +67,7 @@ function Connection() {
   const role = caller.value;
   return (
     <div class="connection">
+      <a class="soft" href="docs" title="All calls of the HTTP API">API</a>
       {role && token.get() && (
         <span class="soft">{role.owner || "one token"} · {role.role} <button type="button" class="small" onClick={token.forget}>Sign out</button></span>
       )}

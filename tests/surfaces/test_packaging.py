@@ -56,8 +56,9 @@ def test_the_unit_starts_a_server_with_options_there_are() -> None:
     name, given, values = find_command(words)
     assert (Path(program).name, name) == ("millpond", "serve")
     assert {"--store", "--tokens", "--config"} <= given
-    # Under ProtectSystem=strict it can write its state directory alone.
+    # Under ProtectSystem=strict it can write its directories for state and for caches alone.
     assert values["--store"] == f"/var/lib/{service['StateDirectory']}"
+    assert service["Environment"] == f"XDG_CACHE_HOME=%C/{service['CacheDirectory']}"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

@@ -20,6 +20,7 @@ from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.problems import SAFE_HEADERS, problem
+from millpond.console.page import PAGES
 from millpond.errors import MillpondError
 
 #: The loopback names, which every machine has.
@@ -156,8 +157,8 @@ class SiteGate:
         if origin is not None:
             own = urlsplit(origin).netloc == headers.get("host", "").lower()
             return origin in self._origins or (own and site in (None, *_OWN_SITE))
-        # A link from another page may open the console: that changes nothing.
-        follows_link = scope["path"] == "/" and headers.get("sec-fetch-mode") == "navigate"
+        # A link from another page may open a page of the console: that changes nothing.
+        follows_link = scope["path"] in PAGES and headers.get("sec-fetch-mode") == "navigate"
         return site is None or site in _OWN_SITE or follows_link
 
 

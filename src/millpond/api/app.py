@@ -69,7 +69,7 @@ def create_app(
         title="Millpond",
         version=millpond.__version__,
         description="Standing queries over streams: register, invoke, unregister.",
-        # FastAPI's interactive pages load scripts from other sites; only /openapi.json is served.
+        # FastAPI's interactive pages load scripts from other sites; /docs is a page of the console.
         docs_url=None,
         redoc_url=None,
         responses=describe_errors(*COMMON),

@@ -339,8 +339,10 @@ def serve(
     log.info("starting")
     signal.signal(signal.SIGTERM, _exit_on_signal)
 
+    from millpond.model.compiled import progress
     from millpond.service.open_pond import open_pond
 
+    progress.finish()  # before the wait to lead a shared store
     leading = None
     if shared is not None:
         if store is None:

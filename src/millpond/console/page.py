@@ -16,6 +16,9 @@ from starlette.responses import Response
 
 _FILES = Path(__file__).parent / "static"
 
+#: The paths of pages and their files. FastAPI's own page at `/docs` loads scripts from elsewhere.
+PAGES = {"/": "index.html", "/docs": "docs.html"}
+
 #: The page may load what this server serves and nothing else, and nobody may frame it.
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; "
@@ -30,8 +33,9 @@ _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def mount(app: FastAPI) -> None:
-    """Puts the page at `/` and its files under `/console/`."""
-    app.add_route("/", _file(_FILES / "index.html", "text/html"), include_in_schema=False)
+    """Puts the console at `/`, the page of all calls at `/docs`, their files under `/console/`."""
+    for place, name in PAGES.items():
+        app.add_route(place, _file(_FILES / name, "text/html"), include_in_schema=False)
     for path in sorted(_FILES.iterdir()):
         if media_type := _TYPES.get(path.suffix):
             app.add_route(f"/console/{path.name}", _file(path, media_type), include_in_schema=False)

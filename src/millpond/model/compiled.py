@@ -3,13 +3,18 @@
 Compiling takes seconds, loading compiled code milliseconds. Machine code is kept beside the source
 if that folder can be written, else in the user's cache directory (or `NUMBA_CACHE_DIR`), under a
 digest of everything that was compiled into it (`machine_code`). Where nothing can be written, the
-function is compiled anew in each process. Who looks at a terminal meanwhile is told why it takes so
-long.
+function is compiled anew in each process.
+
+Meanwhile nothing else happens. So `CompileProgress` says that functions are compiled once it has
+taken two seconds, then every ten seconds, and at its end. Where the log takes `info` (`millpond
+serve`), these are its lines; otherwise a terminal gets the first of them.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +22,79 @@ from typing import Any
 from numba import njit, types
 
 from millpond.model.machine_code import cache_of
+
+log = logging.getLogger("millpond.compile")
+
+#: How many seconds of compiling are a while, and how many pass between two lines.
+LONG = 2.0
+EVERY = 10.0
+
+_BEGINS = "compiles its inner loops, once in an installation: a minute or two"
+
+
+class CompileProgress:
+    """How much was compiled in this process, and what was said of it. Safe from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._functions = 0
+        self._unkept = 0
+        self._spent = 0.0
+        self._began = 0.0
+        self._said_at: float | None = None
+
+    def add(self, seconds: float, *, kept: bool) -> None:
+        """Count one function that was compiled just now, in so many seconds.
+
+        Args:
+            seconds: How long compiling it took.
+            kept: Whether its machine code could be kept on disk, for the next process.
+        """
+        with self._lock:
+            now = self._clock()
+            if not self._functions:
+                self._began = now - seconds
+            self._functions += 1
+            self._unkept += not kept
+            self._spent += seconds
+            if self._said_at is None:
+                if self._spent >= LONG:
+                    self._said_at = now
+                    self._say_beginning()
+            elif now - self._said_at >= EVERY:
+                self._said_at = now
+                log.info("compiled %d functions in %.0f s", self._functions, now - self._began)
+
+    def finish(self) -> None:
+        """Say how long compiling took, if it was said that it began."""
+        with self._lock:
+            functions, unkept, took = self._functions, self._unkept, self._clock() - self._began
+            told = self._said_at is not None
+            self._reset()
+        if told:
+            log.info("compiled all %d functions in %.0f s", functions, took)
+        if told and unkept:
+            log.warning(
+                "%d compiled functions cannot be kept on disk, so every start compiles them again:"
+                " set NUMBA_CACHE_DIR to a directory that can be written",
+                unkept,
+            )
+
+    @staticmethod
+    def _say_beginning() -> None:
+        if log.isEnabledFor(logging.INFO) and log.hasHandlers():
+            log.info("Millpond %s", _BEGINS)
+        elif sys.stderr.isatty():
+            print(f"Millpond {_BEGINS}", file=sys.stderr, flush=True)
+
+
+#: What is compiled in this process.
+progress = CompileProgress()
+
 
 #: Arrays a function only reads: the type takes writable arrays too, so one version is enough.
 READ_U8 = types.Array(types.uint8, 1, "C", readonly=True)
@@ -41,32 +119,18 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
         kernel = njit(nogil=True)(function)
         if kernel is function:  # NUMBA_DISABLE_JIT
             return function
+        kept = True
         try:
             kernel._cache = cache_of(function)
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
+            kept = False
         began = time.monotonic()
         kernel.compile(signature)
         if kernel.stats.cache_misses:
-            _tell_compiling(time.monotonic() - began)
+            progress.add(time.monotonic() - began, kept=kept)
         kernel.disable_compile()
         return kernel
 
     return compile_function
-
-
-def _tell_compiling(seconds: float) -> None:
-    """Say once what is going on, when compiling has taken a while."""
-    before, _spent[0] = _spent[0], _spent[0] + seconds
-    if before < _LONG <= _spent[0] and sys.stderr.isatty():
-        print(
-            "Millpond compiles its inner loops, once in an installation: a minute or two",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-#: How many seconds of compiling are a while.
-_LONG = 2.0
-_spent = [0.0]

@@ -15,6 +15,7 @@ from typing import Any
 from millpond.catalog.option import Scope
 from millpond.catalog.option_values import parse_memory
 from millpond.engine.scalars.residual_query import Limits
+from millpond.model.compiled import progress as progress_of_compiling
 from millpond.model.durations import parse_duration
 from millpond.model.time import END
 from millpond.service.changes.settings import ChangeSettings
@@ -61,6 +62,7 @@ def open_pond(
     """
     from millpond.runtime.spark.runtime import SparkRuntime
 
+    progress_of_compiling.finish()
     checked = check_settings(settings)
     limit = check_settings({"ahead": ahead}, Scope.OPEN)["ahead"]
     of_joins = [field.name for field in fields(JoinSettings)]

@@ -27,9 +27,11 @@ class Served:
 
 
 @contextmanager
-def serve(pond: Pond, access: Access | None = None, port: int = 0) -> Iterator[Served]:
+def serve(
+    pond: Pond, access: Access | None = None, port: int = 0, prefix: str = ""
+) -> Iterator[Served]:
     """Serve a pond until the block ends."""
-    app = create_app(pond, access=access)
+    app = create_app(pond, access=access, prefix=prefix)
     listening = socket.socket()
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listening.bind(("127.0.0.1", port))

@@ -22,8 +22,9 @@ TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 NAMESPACES = r"www\.w3\.org/"
 
 
-def test_the_page(http):
-    response = http.get("/")
+@pytest.mark.parametrize("path", page.PAGES)
+def test_the_page(http, path):
+    response = http.get(path)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/html")
     policy = response.headers["content-security-policy"]
@@ -68,6 +69,7 @@ def test_there_is_nothing_else(http):
     assert http.get("/console/page.py").status_code == 404
     assert http.get("/console/..%2Fpage.py").status_code == 404
     assert http.post("/").status_code == 405
+    assert http.get("/docs/").status_code == 404
 
 
 def test_no_file_of_the_sources_names_a_registry():

@@ -80,7 +80,8 @@ def test_own_pages_and_programs_make_calls(http: httpx.Client) -> None:
     ):
         assert http.post("/v1/statements", json=ASK, headers=headers).status_code == 200
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert http.get("/", headers=link).status_code == 200
+    for page in ("/", "/docs"):
+        assert http.get(page, headers=link).status_code == 200
 
 
 def test_pages_of_an_allowed_origin(app: FastAPI, http: httpx.Client) -> None:

@@ -103,8 +103,9 @@ def test_a_proxy_has_the_server_under_a_path(pond: Pond, takes_off: bool) -> Non
         assert ticket["path"].startswith("/pond/v1/changes?ticket=")
         assert httpx.get(f"{base}/openapi.json").json()["servers"] == [{"url": "/pond"}]
         assert httpx.get(f"{base}/healthz").is_success
-        page = httpx.get(f"{base}/").text
-        assert '"/console' not in page
+        for page in (httpx.get(f"{base}/"), httpx.get(f"{base}/docs")):
+            assert page.is_success
+            assert '"/' not in page.text
         assert httpx.get(f"{base}/console/main.js").is_success
         assert httpx.get(f"{base}/v1/nothing").status_code == 404
         if not takes_off:

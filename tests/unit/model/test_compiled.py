@@ -1,8 +1,9 @@
-"""Compiled functions where nothing can be kept on disk, or nothing is compiled."""
+"""Compiled functions: where nothing can be kept on disk, and what is said while they are made."""
 
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from numba import types
 
 from millpond.model import compiled as compiled_module
-from millpond.model.compiled import compiled
+from millpond.model.compiled import EVERY, LONG, CompileProgress, compiled
 
 
 def twice(number: int) -> int:
@@ -58,15 +59,68 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_person_at_a_terminal_is_told_once_why_it_takes_so_long(
-    monkeypatch: pytest.MonkeyPatch,
+class Compiling:
+    """Functions that are compiled one after the other."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.progress = CompileProgress(lambda: self.now)
+
+    def compile(self, seconds: float, kept: bool = True) -> None:
+        self.now += seconds
+        self.progress.add(seconds, kept=kept)
+
+
+@pytest.fixture
+def compiling() -> Compiling:
+    return Compiling()
+
+
+def test_the_log_has_the_beginning_the_progress_and_the_end(
+    compiling: Compiling, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(compiled_module, "_spent", [0.0])
+    caplog.set_level(logging.INFO, "millpond.compile")
+    for _ in range(100):
+        compiling.compile(0.3)
+    compiling.progress.finish()
+    compiling.progress.finish()
+    begins, *progress, ends = caplog.messages
+    assert "compiles its inner loops" in begins
+    assert progress == ["compiled 41 functions in 12 s", "compiled 75 functions in 22 s"]
+    assert ends == "compiled all 100 functions in 30 s"
+
+
+def test_nothing_is_said_of_what_is_short(
+    compiling: Compiling, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "millpond.compile")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    compiling.compile(LONG * 0.9, kept=False)
+    compiling.progress.finish()
+    compiling.now += EVERY
+    compiling.compile(LONG * 0.9)
+    assert caplog.messages == []
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_it_is_said_if_every_start_will_compile_again(
+    compiling: Compiling, caplog: pytest.LogCaptureFixture
+) -> None:
+    compiling.compile(60)
+    compiling.compile(1, kept=False)
+    compiling.progress.finish()
+    [warning] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "1 compiled functions cannot be kept" in warning.getMessage()
+
+
+def test_a_person_at_a_terminal_is_told_once_where_the_log_is_quiet(
+    compiling: Compiling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("millpond.compile"), "level", logging.WARNING)
     monkeypatch.setattr(sys, "stderr", Terminal())
     for _ in range(9):
-        compiled_module._tell_compiling(compiled_module._LONG / 4)
-    assert sys.stderr.getvalue().count("compiles its inner loops") == 1
-    monkeypatch.setattr(compiled_module, "_spent", [0.0])
+        compiling.compile(LONG / 4)
+    assert sys.stderr.getvalue().count("compiles its inner loops") == 1  # type: ignore[attr-defined]
     monkeypatch.setattr(sys, "stderr", io.StringIO())  # a file or a pipe
-    compiled_module._tell_compiling(60)
-    assert sys.stderr.getvalue() == ""
+    Compiling().compile(60)
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]

@@ -16,12 +16,13 @@ from millpond.api.problems import problem
 from millpond.api.rights.caller import Caller, begin_call, finish_call
 from millpond.api.rights.tickets import TICKET_PATH, Tickets, unknown_ticket_error
 from millpond.api.rights.token_file import TokenBook
+from millpond.console.page import PAGES
 from millpond.errors import MillpondError
 from millpond.work import current_work
 
-#: The paths that need no token: liveness, readiness, and the console's own files, which hold no
-#: data and in which the user types the token.
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/"})
+#: The paths that need no token: liveness, readiness, and the console's own pages and files, which
+#: hold no data and in which the user types the token.
+OPEN_PATHS = frozenset({"/healthz", "/readyz", *PAGES})
 OPEN_PREFIXES = ("/console/",)
 
 #: Where the gate writes the caller into a request's scope, for the audit.
