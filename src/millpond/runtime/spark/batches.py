@@ -23,6 +23,7 @@ from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
 from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
+from millpond.runtime.spark.worker_errors import raising_own_errors
 from millpond.state.file_share import fetch
 from millpond.state.inbox.push_file import number_of, open_push
 
@@ -139,7 +140,9 @@ def _collect(
     """Collect the segments the tasks built, and their other results."""
     built: list[BuiltSegment] = []
     said: list[Any] = []
-    for row in frame.mapInArrow(task, _RESULT).collect():
+    with raising_own_errors():
+        rows = frame.mapInArrow(task, _RESULT).collect()
+    for row in rows:
         kind, value = pickle.loads(row.built)
         if kind == "left":
             said.append(value)

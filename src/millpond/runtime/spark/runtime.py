@@ -55,6 +55,7 @@ from millpond.runtime.spark.session import (
     tell_given,
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
+from millpond.runtime.spark.worker_errors import raising_own_errors
 from millpond.state.arrow_file import FileMeta
 from millpond.state.file_share import share_of
 from millpond.state.shared.shared_store import tell_workers
@@ -309,9 +310,9 @@ class SparkRuntime:
             context.setLocalProperty("spark.scheduler.pool", pool)
             if tag is not None:
                 context.addJobTag(tag)
-            for result, usage in distribute(
-                context, InWorker(task, self._store), jobs, near
-            ).collect():
+            with raising_own_errors():
+                collected = distribute(context, InWorker(task, self._store), jobs, near).collect()
+            for result, usage in collected:
                 functions.report(usage)
                 done.append(result)
         return done
