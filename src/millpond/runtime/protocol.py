@@ -104,6 +104,14 @@ class Pipeline(Protocol):
         """Return the acknowledged pushes that no epoch holds yet, by number."""
         ...
 
+    def counts_idle(self, stream_id: int) -> bool:
+        """Whether it matters when a source was read, because its stream has IDLE AFTER."""
+        ...
+
+    def report_read(self, stream_id: int, seconds: float) -> None:
+        """Note that so many seconds ago, or later, a source was found to have nothing more."""
+        ...
+
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
         """Note that a source failed; its stream has stopped until `report_resumed`."""
         ...

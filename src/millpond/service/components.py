@@ -58,6 +58,7 @@ from millpond.service.ingest.actions import Actions
 from millpond.service.ingest.batches import Batches
 from millpond.service.ingest.door import Door
 from millpond.service.ingest.floors import FloorsInFlight
+from millpond.service.ingest.idle_time import IdleTime
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.pressure import Pressure
 from millpond.service.ingest.pushes import Pushes
@@ -194,7 +195,8 @@ class Components:
         ]
         # A test's clock stands still until the test sets it.
         seconds = clock_time.monotonic if self.clock is now else lambda: 0.0
-        self.floors = FloorsInFlight(self.clock, max(arrivals, default=None), seconds)
+        idle = IdleTime(self._store.read_times, self.clock(), version.streams)
+        self.floors = FloorsInFlight(self.clock, max(arrivals, default=None), seconds, idle)
         self.stems = QueryStems(store)
         self.stems.load(self.log.version)
         self.registrar = Registrar(self.log, self.stems, self.clock, self.events, followers)
@@ -581,6 +583,7 @@ class Components:
     def stop(self) -> None:
         """Stop reading and working, and release the store. What was acknowledged is kept."""
         self.closed = True
+        self.floors.capture()  # up to now, rows could come
         try:
             self.backups.stop()
             self.sinks.stop()

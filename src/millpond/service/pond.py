@@ -45,6 +45,7 @@ from millpond.service.observe.spans import Spans, are_spans_wanted
 from millpond.service.observe.status import describe_status
 from millpond.service.observe.trace import trace_batch
 from millpond.service.plans.plans import Plans
+from millpond.service.queries.collector import pause_collector
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
@@ -145,11 +146,11 @@ class Pond:
         """Register many queries in one epoch: all, or none and an error with the failed query."""
         self._components.check_open()
         components = self._components
-        with limit_work(self._statement_seconds):
+        with pause_collector(len(queries)), limit_work(self._statement_seconds):
             requests = [RegistrationRequest.of(*parts(query)) for query in queries]
             register = partial(components.registrar.register, requests)
             definitions = components.inner_streams.make_for(register)
-        return [Handle(self._components, self._explainer, d) for d in definitions]
+            return [Handle(self._components, self._explainer, d) for d in definitions]
 
     def register_table(self, cql: str, rows: Any, **options: Any) -> list[Handle]:
         """Register one text with parameters (`$most`) once for each row of a table, in one epoch.

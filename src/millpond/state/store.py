@@ -5,6 +5,7 @@
     LOCK          held by the process that has the store open; says which
     journal/      every change as a numbered, checksummed record; snapshots of pond.db
     LAST          the number of the journal's last record
+    READ_TIMES    up to when sources were read (a cache; without it all may have been told)
     pond.db       definitions, clocks, the epoch log, the inbox's rows (SQLite): the journal's fold
     segments/     elements          matches/    which element matches which slots
     rejects/      rejected rows     relations/  relation deltas
@@ -47,6 +48,7 @@ from millpond.state.inbox.staged_parts import StagedParts
 from millpond.state.migrations import MIGRATIONS
 from millpond.state.migrations.write_format import write_format
 from millpond.state.outside_files import check_ordinary
+from millpond.state.read_times import ReadTimes
 from millpond.state.scalar_version import renew_derived, write_scalar_version
 from millpond.state.scratch_folder import SCRATCH
 from millpond.state.set_aside import (
@@ -114,6 +116,9 @@ class Store:
         self.log = EpochLog(self._database, directory, clock)
         self.inbox = Inbox(self._database, directory / "inbox", clock)
         self.staged = StagedParts(directory / "inbox")
+        # Another driver may have told more than this one's directory knows.
+        owner = None if shared is not None else self._database.incarnation
+        self.read_times = ReadTimes(directory, owner)
         #: An error for each file that opening found missing or torn; each names its file.
         self.problems: list[MillpondError] = [
             *self._database.problems,
@@ -202,6 +207,7 @@ class Store:
         """Close the store and release its lock; closing again does nothing."""
         if self._is_open:
             self._database.close()
+            self.read_times.close()
             self._locks.close()
             self._is_open = False
 

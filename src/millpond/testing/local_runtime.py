@@ -109,6 +109,7 @@ class LocalRuntime:
                 plan = self._pipeline.plan(source, [stream.id])
                 self._pipeline.commit(source, batch_id, plan, [], turn=True)
                 self._pipeline.release(plan)
+            self._pipeline.report_read(stream.id, 0.0)
             if turns:
                 self._open.pop(stream.id, None)
 

@@ -16,6 +16,7 @@ from tests.spark.kafka.test_kafka_sources import READINGS, Topic, heartbeat, rea
 from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
+from millpond.model.time import now
 from millpond.runtime.kafka import client
 
 pytestmark = pytest.mark.spark
@@ -52,6 +53,23 @@ def test_an_idle_partition_holds_nothing_back(pond, topic, eventually):
     topic.send(reading(7), partition=1)
     pond.catch_up()
     eventually(lambda: heartbeat(pond) >= "2026-03-01 10:07:00")  # and moves on when all are idle
+
+
+def test_what_waited_while_nobody_read_is_not_late(open_store, topic, eventually):
+    """IDLE AFTER counts the time in which records could come, not the time Millpond was down."""
+    away = [0]
+    pond = open_store(clock=lambda: now() + away[0])
+    pond.execute(READINGS + "IDLE AFTER INTERVAL 1 SECOND " + topic.using())
+    topic.send(reading(1))
+    pond.catch_up()
+    eventually(lambda: heartbeat(pond) > "2026-03-01 10:01:01")  # it is idle
+    pond.close()
+    topic.send(*[reading(minute) for minute in range(3, 30)])
+    away[0] = 3_600_000_000
+    pond = open_store(clock=lambda: now() + away[0])
+    eventually(lambda: pond.ask("SELECT count(*) FROM s").rows() == [(28,)])
+    assert rejects(pond) == []
+    eventually(lambda: heartbeat(pond) > "2026-03-01 10:29:01")  # and idle again
 
 
 @pytest.mark.parametrize("waits", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from millpond.catalog.objects import StreamDef
 from millpond.model.time import BEGINNING, END
+
+
+@dataclass(frozen=True)
+class Attendance:
+    """In which time rows of a stream could come; only in it a stream is idle.
+
+    Attributes:
+        upto: Up to when it is known that nothing else came: then its source was looked at, and all
+            that it had is committed. END for a stream that is pushed to.
+        away: The times (from, to) in which nobody took what would have come.
+    """
+
+    upto: int = END
+    away: Sequence[tuple[int, int]] = ()
+
+    def reads(self, clock: int) -> int:
+        """The clock, as far as it counts."""
+        return min(clock, self.upto)
+
+    def moves(self, arrived_at: int) -> int:
+        """An arrival, moved on by as much as of the time behind it nobody was there."""
+        behind = (end - max(begin, arrived_at) for begin, end in self.away if end > arrived_at)
+        return arrived_at + sum(behind)
+
+
+#: Rows could come at any time.
+ALWAYS = Attendance()
 
 
 @dataclass(frozen=True)
@@ -41,7 +68,9 @@ class StreamProgress:
     partitions: Mapping[str, PartitionProgress] = field(default_factory=dict)
 
 
-def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -> int:
+def current_heartbeat(
+    progress: StreamProgress, stream: StreamDef, clock: int, attended: Attendance = ALWAYS
+) -> int:
     """Compute the heartbeat H when the clock shows `clock` and no floor is in flight.
 
     Application time: H as of the last epoch. Once IDLE AFTER has passed without arrivals, H stays
@@ -51,6 +80,9 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
     Each partition of a source has a heartbeat, and the least of them is H: records are in order
     only within their partition. A partition without arrivals for IDLE AFTER does not count; once
     none counts, H moves on from the furthest of them, as that of a stream without partitions.
+
+    Time in which nothing could arrive, by `attended`, does not pass for a stream that is idle: what
+    waits in a source that nobody reads is not late.
     """
     if progress.ended:
         return END
@@ -58,8 +90,13 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
         return progress.heartbeat
     if stream.timestamp_by is None:
         return max(progress.heartbeat, clock)
+    clock = attended.reads(clock)
     if progress.partitions:
-        active = [p for p in progress.partitions.values() if not _is_idle(p, stream, clock)]
+        active = [
+            p
+            for p in progress.partitions.values()
+            if not _is_idle(attended.moves(p.arrived_at), stream, clock)
+        ]
         if active:
             return max(progress.heartbeat, _least(active, stream))
         highs = [p.high for p in progress.partitions.values() if p.high is not None]
@@ -67,18 +104,15 @@ def current_heartbeat(progress: StreamProgress, stream: StreamDef, clock: int) -
             highs.append(progress.high)
         furthest = max(highs, default=BEGINNING + stream.delay) - stream.delay
         progress = replace(progress, heartbeat=max(progress.heartbeat, furthest))
-    if (
-        stream.idle_after is not None
-        and progress.arrived_at is not None
-        and progress.heartbeat > BEGINNING
-        and clock - progress.arrived_at >= stream.idle_after
-    ):
-        return max(progress.heartbeat, clock - (progress.arrived_at - progress.heartbeat))
+    if progress.arrived_at is not None and progress.heartbeat > BEGINNING:
+        arrived_at = attended.moves(progress.arrived_at)
+        if _is_idle(arrived_at, stream, clock):
+            return max(progress.heartbeat, clock - (arrived_at - progress.heartbeat))
     return progress.heartbeat
 
 
-def _is_idle(partition: PartitionProgress, stream: StreamDef, clock: int) -> bool:
-    return stream.idle_after is not None and clock - partition.arrived_at >= stream.idle_after
+def _is_idle(arrived_at: int, stream: StreamDef, clock: int) -> bool:
+    return stream.idle_after is not None and clock - arrived_at >= stream.idle_after
 
 
 def _least(partitions: Iterable[PartitionProgress], stream: StreamDef) -> int:
@@ -107,6 +141,7 @@ def after_arrivals(
     high: int | None,
     arrival: int,
     partitions: Mapping[str, PartitionProgress] | None = None,
+    attended: Attendance = ALWAYS,
 ) -> StreamProgress:
     """Return the progress after a batch.
 
@@ -117,8 +152,9 @@ def after_arrivals(
         arrival: The clock when the batch was accepted.
         partitions: Those of the source that rows came of, or that were found; see
             `after_partitions`.
+        attended: In which time rows could come before the batch.
     """
-    floor = current_heartbeat(progress, stream, arrival)
+    floor = current_heartbeat(progress, stream, arrival, attended)
     if stream.reads_history:
         # Its files are in no order, and what follows them may be pushed already.
         seen = max((h for h in (progress.high, high) if h is not None), default=None)
@@ -127,7 +163,7 @@ def after_arrivals(
         together = {**progress.partitions, **(partitions or {})}
         highs = [h for h in (progress.high, high) if h is not None]
         known = StreamProgress(max(highs, default=None), floor, arrival, progress.ended, together)
-        return replace(known, heartbeat=current_heartbeat(known, stream, arrival))
+        return replace(known, heartbeat=current_heartbeat(known, stream, arrival, attended))
     if high is None:
         return StreamProgress(
             progress.high, max(progress.heartbeat, floor), arrival, progress.ended
@@ -138,14 +174,18 @@ def after_arrivals(
 
 
 def after_heartbeat(
-    progress: StreamProgress, stream: StreamDef, at: int, clock: int
+    progress: StreamProgress,
+    stream: StreamDef,
+    at: int,
+    clock: int,
+    attended: Attendance = ALWAYS,
 ) -> StreamProgress:
     """Return the progress after `HEARTBEAT … AT at`; a heartbeat never goes back.
 
     IDLE AFTER is counted anew from `clock`. Otherwise an idle stream would be taken to be as far
     ahead of its last arrival as `at` is, and H would run ahead of `at`.
     """
-    reached = max(current_heartbeat(progress, stream, clock), at)
+    reached = max(current_heartbeat(progress, stream, clock, attended), at)
     return StreamProgress(progress.high, reached, clock, progress.ended, progress.partitions)
 
 

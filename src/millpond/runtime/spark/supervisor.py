@@ -24,6 +24,8 @@ log = logging.getLogger("millpond.spark")
 
 _RETRY_SECONDS = (1, 2, 5, 15, 60)
 _LOOK_SECONDS = 0.25
+#: What Spark says of a query that has looked for new data and found none.
+_NOTHING_NEW = "Waiting for data to arrive"
 #: How long a source waits that was being read when Spark ended, by how often in a row that was. So
 #: a file that takes all memory does not end Spark so often that it is given up.
 _SUSPECT_SECONDS = (0, 0, 150, 300, 600)
@@ -43,6 +45,8 @@ class SupervisedQuery:
         error: Why the query is stopped; None while it runs.
         reading: Whether a batch is being read, or was when the query failed.
         ends: How often in a row Spark ended while a batch was being read.
+        looked: When the query was seen to have nothing new to read, by `time.monotonic`; None if
+            it was not at the last look.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class SupervisedQuery:
         self.error: Exception | None = None
         self.reading = False
         self.ends = 0
+        self.looked: float | None = None
 
     def stop(self) -> None:
         """End the query; a batch on its way is finished or fails."""
@@ -240,6 +245,7 @@ class Supervisor:
                 kept.stop()
                 kept.query = kept.start()
             self._check_source(kept)
+            self._report_read(kept)
             # Spark reports progress after a batch, and after ten seconds without one.
             if kept.failures and not kept.away and query.lastProgress is not None:
                 kept.failures = 0
@@ -254,6 +260,23 @@ class Supervisor:
                 kept.query = kept.start()
             except Exception as error:
                 self._handle_failure(kept, error)
+
+    def _report_read(self, kept: SupervisedQuery) -> None:
+        """Note up to when a source was read, for a stream whose clock goes on meanwhile.
+
+        Spark looks for data many times between two looks at it. What was found in between to be
+        nothing, all of it, began after the first of them.
+        """
+        looked, kept.looked = kept.looked, None
+        if kept.query is None or kept.stream is None or kept.away:
+            return
+        if not self._pipeline.counts_idle(kept.stream.id):
+            return
+        at = time.monotonic()
+        if kept.query._jsq.status().message() == _NOTHING_NEW:
+            kept.looked = at
+            if looked is not None:
+                self._pipeline.report_read(kept.stream.id, at - looked)
 
     def _check_source(self, kept: SupervisedQuery) -> None:
         """Notice a source that went away, or came back, under a query that still runs."""

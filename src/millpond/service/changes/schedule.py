@@ -326,11 +326,15 @@ class Schedule:
         version: Version, reading: ClockReading, derivation: Derivation
     ) -> float:
         """Seconds until the clock may make a stream's last elements final: when it is idle."""
-        moments = [
-            (version.clock(s.id).arrived_at or reading.now) + (s.idle_after or 0)
-            for id in derivation.streams
-            if (s := version.streams.get(id)) is not None
-        ]
+        moments = []
+        for stream in map(version.streams.get, derivation.streams):
+            if stream is None:
+                continue
+            attended = reading.idle.of(stream)
+            arrived_at = attended.moves(version.clock(stream.id).arrived_at or reading.now)
+            moments.append(arrived_at + (stream.idle_after or 0))
+            if reading.now - attended.upto > HEARTBEAT_SECONDS * 1e6:  # nobody reads its source
+                moments[-1] = max(moments[-1], reading.now + int(HEARTBEAT_SECONDS * 1e6))
         soonest = min(moments, default=reading.now)
         return max(_TICK_SECONDS, (soonest - reading.now) / 1e6)
 

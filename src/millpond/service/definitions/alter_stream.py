@@ -98,9 +98,12 @@ class StreamAlterations:
             clock = version.clock(stream.id)
             progress, now = progress_of(clock), max(self._clock(), clock.arrived_at or 0)
             clocks = {}
-            reached = heartbeat.current_heartbeat(progress, before, now)
+            attended = self._sequencer.attendance(before)
+            reached = heartbeat.current_heartbeat(progress, before, now, attended)
             if is_timing and reached > progress.heartbeat:
-                held = heartbeat.after_heartbeat(progress, before, progress.heartbeat, now)
+                held = heartbeat.after_heartbeat(
+                    progress, before, progress.heartbeat, now, attended
+                )
                 clocks[stream.id] = with_progress(clock, held)
             inner = self._inner_streams.find_retained_otherwise(version, altered)
             return EpochChange(kind="alter", replace=[altered, *inner], clocks=clocks)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from millpond.model.time import END
+from millpond.service.ingest.idle_time import ALWAYS_OPEN, IdleTime, IdleTimes
 
 #: Microseconds by which the clock of streams goes on in a second while it waits for the machine's.
 _HALF_SPEED = 500_000
@@ -33,12 +34,14 @@ class ClockReading:
     """A clock reading and, per stream, the least floor in flight at it.
 
     `behind` is how far the machine's clock is behind `now`, in microseconds: it has gone back, and
-    for streams time goes slower until it has caught up.
+    for streams time goes slower until it has caught up. `idle` says while which time streams may
+    have been idle.
     """
 
     now: int
     floors: Mapping[int, int]
     behind: int = 0
+    idle: IdleTimes = ALWAYS_OPEN
 
     def cap(self, stream_id: int, reached: int) -> int:
         """The heartbeat readers may rely on, when the stream's clock has reached `reached`."""
@@ -52,6 +55,7 @@ class FloorsInFlight:
         clock: The machine's clock, or a test's.
         start: What the clock of streams had shown before the pond was opened, or None.
         count_seconds: A clock that nobody sets; by default one that stands still.
+        idle: While which time streams may have been idle; by default none was ever away.
     """
 
     def __init__(
@@ -59,7 +63,9 @@ class FloorsInFlight:
         clock: Callable[[], int],
         start: int | None = None,
         count_seconds: Callable[[], float] = lambda: 0.0,
+        idle: IdleTime | None = None,
     ) -> None:
+        self._idle = idle
         self._clock = clock
         self._last = start
         self._count_seconds = count_seconds
@@ -78,6 +84,21 @@ class FloorsInFlight:
             self._floors[token] = floors
             return token, now, floors
 
+    @property
+    def idle(self) -> IdleTimes:
+        """While which time streams may have been idle; the same all through `judge` of `hold`."""
+        return ALWAYS_OPEN if self._idle is None else self._idle.known
+
+    def note_read(self, stream_id: int, upto: int) -> None:
+        """All that came into a stream's source up to a moment of the clock is committed."""
+        if self._idle is not None:
+            with self._lock:
+                self._idle.note_read(stream_id, upto)
+
+    def note_read_until(self, stream_id: int, seconds: float) -> None:
+        """The same, some seconds ago."""
+        self.note_read(stream_id, self.capture().now - int(seconds * 1e6))
+
     def release(self, token: int) -> None:
         """Release the floors of a batch or push that is published or given up.
 
@@ -94,10 +115,16 @@ class FloorsInFlight:
                 for stream_id, floor in floors.items():
                     least[stream_id] = min(floor, least.get(stream_id, END))
             now = self._now()
-            return ClockReading(now, least, now - self._shown)
+            return ClockReading(now, least, now - self._shown, self.idle)
 
     def _now(self) -> int:
         """The clock, which for streams never goes back: what readers were told stays true."""
+        now = self._count()
+        if self._idle is not None:
+            self._idle.show(now)
+        return now
+
+    def _count(self) -> int:
         self._shown = now = self._clock()
         counted = self._count_seconds()
         if self._last is not None and now < self._last:

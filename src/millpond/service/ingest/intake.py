@@ -157,12 +157,15 @@ class Intake:
         token, now, floors = self._floors.hold(
             lambda now: {
                 stream.id: max(
-                    heartbeat.current_heartbeat(before, stream, _arrival(before, now)), least
+                    heartbeat.current_heartbeat(
+                        before, stream, _arrival(before, now), self._floors.idle.of(stream)
+                    ),
+                    least,
                 )
             }
         )
         tokens = [token, *(self._floors.hold(lambda _: floors)[0] for _ in parts[1:])]
-        arrival = _arrival(before, now)
+        arrival, attended = _arrival(before, now), self._floors.idle.of(stream)
         judge = Admission(
             stream.schema,
             stream.timestamp_by,
@@ -191,7 +194,7 @@ class Intake:
 
         def settle() -> list[PushProgress]:
             # The heartbeat goes on with the last part: until then, rows before it may come.
-            last = heartbeat.after_arrivals(before, stream, high, arrival)
+            last = heartbeat.after_arrivals(before, stream, high, arrival, attended=attended)
             earlier = replace(last, heartbeat=before.heartbeat)
             after.extend([*([earlier] * (len(parts) - 1)), last])
             return [PushProgress(each.high, each.heartbeat) for each in after]
@@ -231,14 +234,17 @@ class Intake:
             check_heartbeat(stream, before, at)
             empty = stream.schema.to_arrow().empty_table()
             nothing = admit(empty, Admission(stream.schema, None, at, at))
+            attended = self._floors.idle.of(stream)  # pushed to: it does not change
             token, now, _ = self._floors.hold(
                 lambda now: {
-                    stream.id: heartbeat.current_heartbeat(before, stream, _arrival(before, now))
+                    stream.id: heartbeat.current_heartbeat(
+                        before, stream, _arrival(before, now), attended
+                    )
                 }
             )
             try:
                 arrival = _arrival(before, now)
-                after = heartbeat.after_heartbeat(before, stream, at, arrival)
+                after = heartbeat.after_heartbeat(before, stream, at, arrival, attended)
                 number = self._inbox.accept(
                     stream.id, pack(nothing), after.high, after.heartbeat, arrival
                 ).number

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time as clock_time
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from millpond.catalog.objects import StreamDef
 from millpond.catalog.option_values import parse_memory
 from millpond.catalog.options import OPTIONS
 from millpond.engine.admission import heartbeat
-from millpond.engine.admission.heartbeat import PartitionProgress, StreamProgress
+from millpond.engine.admission.heartbeat import Attendance, PartitionProgress, StreamProgress
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan
@@ -102,6 +102,8 @@ class Sequencer(Pipeline):
         self._lock = threading.Lock()
         self._abandoned: deque[str] = deque(maxlen=_ABANDONED)
         self.troubles: dict[int, Exception] = {}
+        #: The clock when the last batch of a stream's source was committed, by this process.
+        self._committed_at: dict[int, int] = {}
 
     # -- Pipeline ------------------------------------------------------------------------------
 
@@ -143,7 +145,8 @@ class Sequencer(Pipeline):
 
     def _floor(self, version: Version, stream: StreamDef, now: int) -> int:
         progress = progress_of(version.clock(stream.id))
-        return heartbeat.current_heartbeat(progress, stream, self._arrival(version, stream, now))
+        arrival = self._arrival(version, stream, now)
+        return heartbeat.current_heartbeat(progress, stream, arrival, self._floors.idle.of(stream))
 
     def _plan_of(self, version: Version, stream_id: int, floor: int, arrival: int) -> StreamPlan:
         stream = version.streams[stream_id]
@@ -212,8 +215,23 @@ class Sequencer(Pipeline):
                 raise
             self._intake.mark_committed(inbox_done)
             self._source_door.settle(plan.streams)
+            if source != INBOX:
+                self._note_read(plan.streams)
         self.release(plan)
         self._events.batch_committed(version, built, times)
+
+    def _note_read(self, stream_ids: Iterable[int]) -> None:
+        """A batch of a source is committed: what came before the one before it was, is read.
+
+        When its own end was fixed is not known: after a failure a batch is planned again, with the
+        end it had.
+        """
+        now = self._floors.capture().now
+        for stream_id in stream_ids:
+            before = self._committed_at.get(stream_id)
+            self._committed_at[stream_id] = now
+            if before is not None:
+                self._floors.note_read(stream_id, before)
 
     def release(self, plan: BatchPlan) -> None:
         self._source_door.forget(plan.streams)
@@ -229,6 +247,13 @@ class Sequencer(Pipeline):
 
     def waiting_pushes(self) -> dict[int, InboxRow]:
         return self._intake.find_waiting()
+
+    def counts_idle(self, stream_id: int) -> bool:
+        stream = self._log.version.streams.get(stream_id)
+        return stream is not None and stream.idle_after is not None
+
+    def report_read(self, stream_id: int, seconds: float) -> None:
+        self._floors.note_read_until(stream_id, seconds)
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
         self.troubles[stream_id] = reason
@@ -254,19 +279,28 @@ class Sequencer(Pipeline):
             # On system time; what is in flight for the stream may bring more.
             return BEGINNING if stream.id in reading.floors else reading.now
         reached = heartbeat.current_heartbeat(
-            progress_of(version.clock(stream.id)), stream, reading.now
+            progress_of(version.clock(stream.id)), stream, reading.now, reading.idle.of(stream)
         )
         return reading.cap(stream.id, reached)
+
+    def attendance(self, stream: StreamDef) -> Attendance:
+        """While which time a stream may have been idle."""
+        return self._floors.idle.of(stream)
 
     def heartbeat_to(self, stream: StreamDef, at: int) -> None:
         """`HEARTBEAT … AT at` on a stream with a source; its lock is held by the caller."""
 
-        now = self._floors.capture().now
+        reading = self._floors.capture()
 
         def change(version: Version) -> EpochChange:
             clock = version.clock(stream.id)
-            arrival = max(now, clock.arrived_at or now)
-            promised = heartbeat.after_heartbeat(progress_of(clock), stream, at, arrival)
+            promised = heartbeat.after_heartbeat(
+                progress_of(clock),
+                stream,
+                at,
+                self._arrival(version, stream, reading.now),
+                reading.idle.of(stream),
+            )
             after = with_progress(clock, promised)
             return EpochChange(kind="heartbeat", clocks={stream.id: after})
 
@@ -351,7 +385,12 @@ class Sequencer(Pipeline):
                     clocks[stream_id] = with_progress(
                         clock,
                         heartbeat.after_arrivals(
-                            before, stream, high, stream_plan.arrival, arrived
+                            before,
+                            stream,
+                            high,
+                            stream_plan.arrival,
+                            arrived,
+                            self._floors.idle.of(stream),
                         ),
                     )
         return EpochChange(

@@ -8,11 +8,10 @@ invocation matches them itself.
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +122,7 @@ class Registrar:
             MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option.
                 With several requests, `detail` says which one it was.
         """
-        with self.lock, _pause_collector(len(requests)):
+        with self.lock:
             added = RegistrationBatch(self._log.next_id, self._clock())
             final = self._followers.read_finality()
             for number, request in enumerate(requests):
@@ -620,23 +619,6 @@ class Registrar:
     def users_of(self, definition: StreamDef | RelationDef) -> list[str]:
         """The names of the standing queries and derived objects over a stream or relation."""
         return users_of(self._log.version, definition, self.bind_registered)
-
-
-@contextmanager
-def _pause_collector(requests: int) -> Iterator[None]:
-    """Keep Python's cycle collector away from a large registration.
-
-    Thousands of trees that stay are made at once, and the collector would walk all of them again
-    and again: a third of the time of 10,000 registrations.
-    """
-    paused = requests > 100 and gc.isenabled()
-    if paused:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if paused:
-            gc.enable()
 
 
 def is_unbound(definition: QueryDef) -> bool:
