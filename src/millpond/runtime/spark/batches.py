@@ -21,9 +21,9 @@ from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
 from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
-from millpond.runtime.spark.worker_errors import raising_own_errors
 from millpond.state.file_share import fetch
 from millpond.state.inbox.push_file import number_of, open_push
 

@@ -13,8 +13,8 @@ from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.spark import sources
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.parquet import parquet_tables
-from millpond.runtime.spark.worker_errors import raising_own_errors
 from millpond.state.arrow_file import FileMeta, write_arrow
 
 

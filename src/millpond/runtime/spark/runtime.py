@@ -42,6 +42,7 @@ from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.jvm.class_archive import note_work
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
 from millpond.runtime.spark.relation_file import write_relation
@@ -55,7 +56,6 @@ from millpond.runtime.spark.session import (
     tell_given,
 )
 from millpond.runtime.spark.supervisor import SupervisedQuery, Supervisor
-from millpond.runtime.spark.worker_errors import raising_own_errors
 from millpond.state.arrow_file import FileMeta
 from millpond.state.file_share import share_of
 from millpond.state.shared.shared_store import tell_workers

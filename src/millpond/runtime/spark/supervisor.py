@@ -18,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Pipeline
-from millpond.runtime.spark.worker_errors import find_own_error
+from millpond.runtime.spark.jvm.worker_errors import find_own_error
 
 log = logging.getLogger("millpond.spark")
 

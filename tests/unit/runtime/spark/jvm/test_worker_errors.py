@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from millpond.errors import MillpondError
-from millpond.runtime.spark.worker_errors import find_own_error, raising_own_errors
+from millpond.runtime.spark.jvm.worker_errors import find_own_error, raising_own_errors
 
 FULL = MillpondError(
     "STORE-603",
