@@ -1,10 +1,11 @@
 """How much memory do followed queries take, and how much time, by the memory for their state?
 
-A join of two streams over a long window, groups with medians, and a window that keeps rows by key,
-each in a process of its own, once with memory for all of their state and then with less. What state
-has no room lies in files. Memory is the largest anonymous resident memory of the process above what
-it had before the first step (RssAnon, by a look every 10 ms); files are the bytes that lie there at
-the end. All runs of a query give the same changes, which is checked.
+A join of two streams over a long window, groups with medians, a window that keeps rows by key, and
+texts under MIN, MAX and a median, and under ORDER BY with LIMIT. Each runs in a process of its own,
+once with memory for all of its state and then with less. What state has no room lies in files.
+Memory is the largest anonymous resident memory of the process above what it had before the first
+step (RssAnon, by a look every 10 ms); files are the bytes that lie there at the end. All runs of a
+query give the same changes, which is checked.
 
     make bench NAME=spilling
 """
@@ -38,6 +39,9 @@ QUERIES = {
     "groups": "SELECT k, count(*) AS n, median(a) AS middle FROM s [RANGE 100000 SECONDS]"
     " GROUP BY k",
     "rows by key": "SELECT k, a, b FROM s [PARTITION BY k ROWS 2] WHERE a % 1000 = 0",
+    "texts": "SELECT k % 40000 AS g, min(t) AS low, max(t) AS high, quantile_disc(t, 0.5) AS middle"
+    " FROM s [RANGE 100000 SECONDS] GROUP BY k % 40000",
+    "first texts": "SELECT t, k FROM s [RANGE 100000 SECONDS] ORDER BY t LIMIT 10",
 }
 MEMORIES = (4096, 256, 64, 16)
 
@@ -54,6 +58,7 @@ def make_step(number: int) -> pa.Table:
             "k": keys,
             "a": random.integers(0, 1 << 40, STEP),
             "b": random.random(STEP),
+            "t": [f"the text {text * 7919 % 10_000_019} of an element" for text in keys.tolist()],
         }
     )
 
@@ -71,7 +76,8 @@ def run(name: str, megabytes: int, steps: int, folder: str) -> tuple[float, int,
     pond = OraclePond()
     for stream in "st":
         pond.execute(
-            f"CREATE STREAM {stream} (ts TIMESTAMP, k BIGINT, a BIGINT, b DOUBLE) TIMESTAMP BY ts"
+            f"CREATE STREAM {stream} (ts TIMESTAMP, k BIGINT, a BIGINT, b DOUBLE, t STRING)"
+            " TIMESTAMP BY ts"
         )
     plan = plan_query(pond.world, QUERIES[name])
     flow = Dataflow(plan, since=BEFORE)

@@ -83,7 +83,8 @@ SYNOPSIS_FILES: dict[str, tuple[str, ...]] = {
     "ordered_multiset.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "multiset_walks.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "counted_tree.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
-    "ordered_labels.py": ("unit/synopses/test_ordered_labels.py::test_labels_are_in_the_values_order",),
+    "ordered_texts.py": ("unit/synopses/test_ordered_texts.py::test_labels_are_in_the_texts_order",),
+    "text_numbers.py": ("unit/synopses/test_ordered_texts.py::test_many_texts_grow_the_table_and_little_is_left_when_most_are_forgotten",),
     "order_keys.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "mapped_memory.py": ("unit/engine/dataflow/test_state_memory.py::test_state_is_the_same_in_files_and_back_in_memory",),
 }  # fmt: skip

@@ -47,7 +47,7 @@ from millpond.operators.protocol.precision import Precision, copies_of, eliminat
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 #: Rows of a block: 2 ** SHIFT.
 _SHIFT = 8

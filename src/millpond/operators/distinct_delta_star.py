@@ -43,7 +43,7 @@ from millpond.operators.protocol.precision import Precision, copies_of, eliminat
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 #: Before every instant: the expiration of a row that was never output.
 _NEVER = BEGINNING - 2

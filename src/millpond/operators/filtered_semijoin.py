@@ -48,8 +48,7 @@ from millpond.operators.protocol.precision import (
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.join_side import Side
 from millpond.operators.structures.key_hashes import Hashes, hash_keys
-from millpond.operators.structures.row_store import grow_array
-from millpond.synopses.mapped_memory import choose_like
+from millpond.synopses.mapped_memory import choose_like, grow_array
 from millpond.synopses.sliced_filter import SlicedFilter
 
 

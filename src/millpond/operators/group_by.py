@@ -30,7 +30,7 @@ from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
 from millpond.operators.aggregation.cells import Layout, emit
-from millpond.operators.aggregation.measures import Argument, Batch, Measures, grow_by_group
+from millpond.operators.aggregation.measures import Argument, Batch, Measures
 from millpond.operators.protocol.cost_model import (
     GROUPED,
     REPLACED,
@@ -44,6 +44,8 @@ from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, R
 from millpond.operators.structures.evaluation import evaluate_expressions
 from millpond.operators.structures.group_releases import GroupReleases, find_group_rules
 from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import grow_array
 
 #: Fewer groups whose cluster is over are not released.
 _LEAST_GROUPS = 64
@@ -112,7 +114,7 @@ class GroupingRows:
         self._node, self._by, self._types = rows, by, types
         self._keys = KeyNumbers(types)
         #: The keys of each group number, in order. Another grouping has other numbers.
-        self._values: list[list[pa.Array]] = []
+        self._values = RowStore(positional_schema(types))
         self._counts = np.zeros(0, np.int64)
         self._alive = 0
         self._layout = Layout()
@@ -163,7 +165,7 @@ class GroupingRows:
 
     def _count_rows(self, batch: Batch) -> None:
         cells, trace = batch.cells, batch.trace(ROWS)
-        self._counts = grow_by_group(self._counts, batch.groups)
+        self._counts = grow_array(self._counts, batch.groups)
         after = trace[cells.starts[1:] + np.arange(len(cells.groups))]
         self._alive += int((after > 0).sum()) - int((self._counts[cells.groups] > 0).sum())
         self._counts[cells.groups] = after
@@ -203,7 +205,7 @@ class GroupingRows:
         moved = self._find_numbers(other)
         if self._by and self._releases is not None:
             count = len(self._keys)
-            alone = grow_by_group(self._counts, count)[:count] > 0
+            alone = grow_array(self._counts, count)[:count] > 0
             alone[moved[moved >= 0]] = False
             if alone.any():
                 self._release(alone, self._releases)
@@ -221,11 +223,7 @@ class GroupingRows:
         """Find the number that each group of another operator has here; -1 for none."""
         if not self._by:
             return np.zeros(1, np.int64)
-        columns = [pa.concat_arrays(parts) for parts in other._columns()]
-        return self._keys.find(columns) if columns else np.zeros(0, np.int64)
-
-    def _columns(self) -> list[list[pa.Array]]:
-        return [list(column) for column in zip(*self._values, strict=True)]
+        return self._keys.find(other._values.everything().columns)
 
     def _number(self, keys: list[pa.Array], length: int) -> Ints:
         """Number the group of each row."""
@@ -239,7 +237,7 @@ class GroupingRows:
             first = np.zeros(new, np.int64)
             places = np.flatnonzero(numbers >= known)[::-1]
             first[numbers[places] - known] = places
-            self._values.append([k.take(pa.array(first)) for k in keys])
+            self._values.add(_batch([k.take(pa.array(first)) for k in keys], self._values.schema))
         return numbers
 
     def _compact(self) -> None:
@@ -250,7 +248,7 @@ class GroupingRows:
         if self._releases is not None and self._alive >= self._look_at:
             count = len(self._keys)
             over = self._releases.find_over(count, self._upto)
-            over &= grow_by_group(self._counts, count)[:count] > 0
+            over &= grow_array(self._counts, count)[:count] > 0
             if over.any():
                 self._release(over, self._releases)
             self._look_at = max(_LEAST_GROUPS, 2 * self._alive)
@@ -260,9 +258,8 @@ class GroupingRows:
     def _release(self, over: Bools, releases: GroupReleases) -> None:
         """Release groups, and forget them."""
         places = np.flatnonzero(over)
-        taken = pa.array(places)
-        done = releases.put([pa.concat_arrays(parts).take(taken) for parts in self._columns()])
-        self._counts = grow_by_group(self._counts, len(over))
+        done = releases.put(self._values.pick(places).columns)
+        self._counts = grow_array(self._counts, len(over))
         self._counts[places[done]] = 0
         self._alive -= int(done.sum())
         self._forget()
@@ -270,10 +267,9 @@ class GroupingRows:
     def _forget(self) -> None:
         """Forget the groups without rows."""
         count = len(self._keys)
-        alive = grow_by_group(self._counts, count)[:count] > 0
+        alive = grow_array(self._counts, count)[:count] > 0
         moved = self._keys.compact(alive)
-        left = pa.array(np.flatnonzero(alive))
-        self._values = [[pa.concat_arrays(parts).take(left) for parts in self._columns()]]
+        self._values.keep(alive)
         self._counts = self._counts[: len(alive)][alive]
         self._measures.renumber(moved, max(1, len(self._keys)))
         if self._releases is not None:

@@ -33,7 +33,8 @@ from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.structures.aged_lists import AgedLists
 from millpond.operators.structures.group_rows import group_rows
 from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.row_store import RowStore, grow_array
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import grow_array
 
 
 @dataclass(frozen=True, eq=False)

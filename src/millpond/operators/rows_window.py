@@ -23,7 +23,8 @@ from millpond.operators.protocol.cost_model import GROUPED, EdgeEstimate, Stream
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.row_store import RowStore, grow_array
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import grow_array
 
 
 @dataclass(frozen=True, eq=False)

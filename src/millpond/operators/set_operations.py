@@ -43,7 +43,7 @@ from millpond.operators.protocol.precision import (
 )
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 _RULES = {"distinct": 0, "intersect": 1, "intersect all": 2, "except": 3, "except all": 4}
 _EDGES = {"except": "negation", "except all": "negation", "intersect all": "intersect"}

@@ -3,7 +3,8 @@
 Every row has a sort key that DuckDB makes: of the columns that the query orders by, then all
 selected columns. So rows with equal sort keys are equal, and the k rows depend on the bag alone.
 Sort keys get labels, whole numbers in the same order, and the labels are kept in a counted tree. A
-change costs some looks at the tree, however many rows k and m are.
+change costs some looks at the tree, however many rows k and m are. The nth row that comes has the
+nth sort key, so rows and sort keys have the same numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from millpond.model.patterns import RULES, Edge
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.row_store import RowStore, grow_array
-from millpond.synopses.ordered_labels import OrderedLabels
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import choose_like, grow_array
 from millpond.synopses.ordered_multiset import OrderedMultisets
+from millpond.synopses.ordered_texts import OrderedTexts
+from millpond.synopses.text_numbers import to_texts
 
 
 @dataclass(frozen=True)
@@ -104,15 +107,12 @@ class TakingTop:
         self._used = tuple(dict.fromkeys([*range(shown), *(c.place for c in by)]))
         self._keys = KeyNumbers([schema.field(place).type for place in self._used])
         self._rows = RowStore(self._given)
-        #: For each row's number: its copies, its sort key, its label; and the numbers by label.
+        #: For each row's number its copies; and how many rows have any.
         self._copies = np.zeros(0, np.int64)
         self._alive = 0
-        self._sort_keys: list[bytes] = []
-        self._label_of = np.zeros(0, np.int64)
-        self._number_of: dict[int, int] = {}
-        self._labels = OrderedLabels()
-        self._labels.on_relabel = self._relabel
+        self._sort_keys = OrderedTexts()
         self._ordered = OrderedMultisets()
+        self._sort_keys.on_relabel = self._ordered.rekey
         self._ordered.reserve(1)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
@@ -128,12 +128,11 @@ class TakingTop:
         at, labels, by = self._ordered.slide(
             np.ascontiguousarray(delta.at),
             np.ascontiguousarray(delta.weight),
-            self._label_of[numbers],
+            self._sort_keys.labels[numbers],
             self._skip,
             self._count,
         )
-        found = [self._number_of[label] for label in labels.tolist()]
-        given = Delta.of(self._rows.pick(np.array(found, np.int64)), at, None, by)
+        given = Delta.of(self._rows.pick(self._sort_keys.find(labels)), at, None, by)
         self._forget()
         return given
 
@@ -146,24 +145,12 @@ class TakingTop:
         _, places = np.unique(numbers[fresh], return_index=True)
         new = rows.take(pa.array(fresh[places]))
         (sort_keys,) = scalars.compute(new, [self._sort_key])
-        values = sort_keys.to_pylist()
-        self._labels.insert(values)
-        self._sort_keys += values
-        labels = np.array([self._labels.labels[value] for value in values], np.int64)
-        self._label_of = grow_array(self._label_of, count, 0)
-        self._label_of[known:count] = labels
-        self._number_of.update(zip(labels.tolist(), range(known, count), strict=True))
+        # DuckDB makes whole numbers of keys of few bytes, and bytes of others.
+        self._sort_keys.number(to_texts(sort_keys))
+        assert len(self._sort_keys) == count, "two rows with one sort key"
         self._copies = grow_array(self._copies, count, 0)
         shown = new.columns[: len(self._given)]
         self._rows.add(pa.RecordBatch.from_arrays(shown, schema=self._given))
-
-    def _relabel(self, old: Ints, new: Ints) -> None:
-        self._ordered.rekey(old, new)
-        known = len(self._rows)
-        self._label_of[:known] = new[np.searchsorted(old, self._label_of[:known])]
-        self._number_of = {
-            label: number for number, label in enumerate(self._label_of[:known].tolist())
-        }
 
     def _forget(self) -> None:
         """Drop the rows that are gone, when most or all are gone."""
@@ -173,12 +160,8 @@ class TakingTop:
         alive = self._copies[:known] != 0
         self._keys.compact(alive)
         self._rows.keep(alive)
-        pairs = zip(self._sort_keys, alive.tolist(), strict=True)
-        self._sort_keys = [key for key, is_alive in pairs if is_alive]
-        self._labels.forget(set(self._sort_keys))
-        self._label_of = self._label_of[:known][alive]
-        self._copies = self._copies[:known][alive]
-        self._number_of = {label: n for n, label in enumerate(self._label_of.tolist())}
+        self._sort_keys.forget(alive)
+        self._copies = choose_like(self._copies[:known], alive)
 
     def size(self) -> int:
         return len(self._keys)

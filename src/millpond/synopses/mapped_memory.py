@@ -133,6 +133,18 @@ def allocate_like(values: Array, shape: int | tuple[int, ...], fill: int = 0) ->
     return found
 
 
+def grow_array(values: Array, needed: int, fill: int = 0) -> Array:
+    """Return the array, or, if it is too short, a longer copy with `fill` at the end.
+
+    Its first dimension grows, and at least doubles; it lies where the array lies.
+    """
+    if needed <= len(values):
+        return values
+    grown = allocate_like(values, (max(needed, 2 * len(values), 64), *values.shape[1:]), fill)
+    grown[: len(values)] = values
+    return grown
+
+
 def choose_like(values: Array, chosen: npt.NDArray[np.bool_]) -> Array:
     """Copy the chosen entries of an array, to where the array lies."""
     if find_home(values) is None:

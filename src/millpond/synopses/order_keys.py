@@ -3,7 +3,7 @@
 Whole numbers, booleans, times and decimals of up to 18 digits are their own keys. A double's key
 is its bits, flipped so that keys compare as the doubles do, with one NaN above everything (as
 DuckDB orders) and one zero. Any other value (strings, wide decimals) gets a **label** when it is
-first seen (`ordered_labels`).
+first seen (`ordered_texts`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from millpond.synopses.ordered_labels import OrderedLabels
+from millpond.synopses.mapped_memory import choose_like, grow_array
+from millpond.synopses.ordered_texts import OrderedTexts
+from millpond.synopses.text_numbers import from_texts, to_texts
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,6 +55,8 @@ def make_order_keys(type_: pa.DataType) -> OrderKeys:
         return FloatKeys(type_)
     if is_whole(type_) or is_time(type_):
         return WholeKeys(type_)
+    if pa.types.is_uint64(type_):
+        return UnsignedKeys()
     return LabelKeys(type_)
 
 
@@ -201,56 +204,66 @@ def flip_order_bits(bits: Ints) -> Ints:
     return bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
+class UnsignedKeys:
+    """Whole numbers of 64 bits without a sign; their keys are 2⁶³ less."""
+
+    def __init__(self) -> None:
+        self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+
+    def encode(self, column: pa.Array, weights: Ints) -> Ints:
+        values = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return values.view(np.int64) ^ np.int64(-(2**63))
+
+    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+        return pa.array((keys ^ np.int64(-(2**63))).view(np.uint64), mask=~valid)
+
+    def size(self) -> int:
+        return 0
+
+
 class LabelKeys:
-    """Values that are compared as Python compares them; their keys are labels."""
+    """Values that have texts in the same order; their keys are the texts' labels."""
 
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
-        self._labels = OrderedLabels()
-        self._held: dict[Any, int] = {}
+        self._texts = OrderedTexts()
+        #: How many of each text there are, by its number; and of how many texts there are any.
+        self._held = np.zeros(0, np.int64)
+        self._alive = 0
 
     @property
     def on_rekey(self) -> Callable[[Ints, Ints], None]:
-        return self._labels.on_relabel
+        return self._texts.on_relabel
 
     @on_rekey.setter
     def on_rekey(self, listener: Callable[[Ints, Ints], None]) -> None:
-        self._labels.on_relabel = listener
+        self._texts.on_relabel = listener
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
-        encoded = column.dictionary_encode()
-        distinct = encoded.dictionary.to_pylist()
-        places = pc.fill_null(encoded.indices, len(distinct)).to_numpy(zero_copy_only=False)
-        places = np.asarray(places, np.int64)
-        taking = weights != 0
-        # NULLs have no label, so the entry after the last value is left out.
-        used = np.bincount(places[taking], minlength=len(distinct) + 1)[: len(distinct)] > 0
-        if len(self._labels) > 2 * len(self._held) + _SLACK:
-            self._labels.forget(self._held)
-        known = self._labels.labels
-        chosen = np.flatnonzero(used).tolist()
-        self._labels.insert([distinct[i] for i in chosen if distinct[i] not in known])
-        net = np.zeros(len(distinct) + 1, np.int64)
-        np.add.at(net, places[taking], weights[taking])
-        labels = np.zeros(len(distinct) + 1, np.int64)
-        for i in chosen:
-            value = distinct[i]
-            labels[i] = self._labels.labels[value]
-            now = self._held.get(value, 0) + int(net[i])
-            if now:
-                self._held[value] = now
-            else:
-                self._held.pop(value, None)
-        return labels[places]
+        count = len(self._texts)
+        if count > 2 * self._alive + _SLACK:
+            alive = self._held[:count] > 0
+            self._texts.forget(alive)
+            self._held = choose_like(self._held[:count], alive)
+        numbers = self._texts.number(to_texts(column), weights != 0)
+        self._held = grow_array(self._held, len(self._texts))
+        taking = numbers >= 0
+        taken = numbers[taking]
+        touched = np.unique(taken)
+        before = np.count_nonzero(self._held[touched])
+        np.add.at(self._held, taken, weights[taking])
+        self._alive += int(np.count_nonzero(self._held[touched]) - before)
+        keys = np.zeros(len(numbers), np.int64)
+        keys[taking] = self._texts.labels[taken]
+        return keys
 
     def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
         distinct, places = np.unique(keys, return_inverse=True)
-        values = [self._labels.values.get(k) for k in distinct.tolist()]
-        dictionary = pa.array(values, self._type)
+        dictionary = from_texts(self._texts.take(self._texts.find(distinct)), self._type)
         return dictionary.take(pa.array(places.ravel(), mask=~valid))
 
     def size(self) -> int:
-        return 200 * len(self._labels)
+        return self._texts.size() + self._held.nbytes
 
 
 def to_decimals(

@@ -23,6 +23,9 @@ from millpond.synopses.multiset_walks import find_transitions, slide, walk
 Ints = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
+#: The keys of so many nodes are replaced at a time, where they lie.
+_NODES_AT_ONCE = 4_096
+
 
 class OrderedMultisets:
     """A multiset of int64 keys for each group."""
@@ -158,9 +161,11 @@ class OrderedMultisets:
             old: Every key in use, ascending.
             new: The new key of each, ascending.
         """
-        if len(old):
-            places = np.minimum(np.searchsorted(old, self._keys), len(old) - 1)
-            self._keys = new[places]
+        if not len(old):
+            return
+        for first in range(0, len(self._keys), _NODES_AT_ONCE):
+            some = self._keys[first : first + _NODES_AT_ONCE]
+            some[...] = new[np.minimum(np.searchsorted(old, some), len(old) - 1)]
 
     def size(self) -> int:
         """Bytes kept."""

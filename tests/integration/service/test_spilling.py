@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -126,3 +127,43 @@ def test_beyond_the_limit_the_lightest_queries_are_suspended_and_catch_up(
         pond.execute("ALTER SYSTEM SET (state_limit = 'unbounded')")
         assert pond.query("joined").fetch(limit=100_000).rows() == expected[1]["joined"]
         assert pond.ask(steps).rows() == [("joined", 0.0, 1.0), ("joined", 1.0, 0.0)]
+
+
+def test_texts_in_files_are_made_again_when_a_pond_is_opened_again(tmp_path: Path) -> None:
+    queries = {
+        "extremes": "SELECT k, min(t) AS low, max(t) AS high FROM u [RANGE 60 SECONDS] GROUP BY k",
+        "first": "SELECT t FROM u [RANGE 60 SECONDS] ORDER BY t LIMIT 5",
+    }
+
+    def play(folder: Path, memory: str) -> tuple[list[object], dict[str, Any]]:
+        """Push twice, and open the pond again in between; return all changes."""
+        found: list[object] = []
+        for first in (0, ROWS):
+            with open_local(folder, ManualClock()) as pond:
+                if not first:
+                    pond.execute(f"ALTER SYSTEM SET (memory = '{memory}')")
+                    pond.execute(
+                        "CREATE STREAM u (ts TIMESTAMP, k BIGINT, t STRING) TIMESTAMP BY ts"
+                    )
+                    for name, text in queries.items():
+                        pond.execute(
+                            f"CREATE QUERY {name} WITH (changes = 'from beginning') AS {text}"
+                        )
+                places = np.arange(first, first + ROWS)
+                rows = {
+                    "ts": pa.array(places // 50 * 1_000_000, pa.timestamp("us")),
+                    "k": places * 7 % 400,
+                    "t": [f"{place * 7919 % 100_003} is a text" for place in places.tolist()],
+                }
+                pond.ingest("u", pa.table(rows))
+                pond.catch_up()
+                found += [pond.query(name).fetch(limit=100_000).rows() for name in queries]
+                held = pond.entities.one("memory:all").figures
+        return found, held
+
+    expected, plain = play(tmp_path / "wide", "1 GB")
+    found, little = play(tmp_path / "narrow", "1 KB")
+    assert found == expected
+    assert all(found)
+    assert plain["bytes in files"] == 0
+    assert little["bytes in files"] > 500_000 > 4 * little["bytes"]

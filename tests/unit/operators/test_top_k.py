@@ -108,4 +108,4 @@ def test_rows_that_are_gone_are_forgotten() -> None:
         at = np.full(len(values), step)
         operator.advance([Delta.of(rows, at, None, np.array(weights))], step, Scalars())
         assert operator.size() <= 120
-        assert len(operator._labels) <= 120
+        assert len(operator._sort_keys) <= 120

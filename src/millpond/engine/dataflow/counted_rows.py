@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.structures.distinct_rows import DistinctRows
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 #: What a distinct row takes beside its values: a number, a count, a place.
 _ROW_BYTES = 48

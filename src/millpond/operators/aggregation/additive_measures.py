@@ -14,12 +14,12 @@ from millpond.operators.aggregation.measures import (
     Batch,
     Measure,
     MeasureState,
-    grow_by_group,
     move_rows,
 )
 from millpond.operators.protocol.delta import Ints
 from millpond.synopses.double_walks import walk_doubles, walk_moments
 from millpond.synopses.exact_doubles import ExactSums
+from millpond.synopses.mapped_memory import grow_array
 from millpond.synopses.order_keys import is_whole, to_doubles, to_two_words, to_whole_numbers
 from millpond.synopses.running_totals import walk_counts, walk_integers, walk_wide_integers
 
@@ -62,7 +62,7 @@ class CountedState(_RowPerGroup):
     nothing = np.zeros(0, np.int64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grow_by_group(self._kept, batch.groups)
+        self._kept = grow_array(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty(cells.places, np.int64)
         weights = batch.weights(self._argument)
@@ -87,7 +87,7 @@ class WholeSumState(_RowPerGroup):
     nothing = np.zeros((0, 2), np.int64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grow_by_group(self._kept, batch.groups)
+        self._kept = grow_array(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         walk_integers(
@@ -106,7 +106,7 @@ class WideSumState(_RowPerGroup):
     nothing = np.zeros((0, 3), np.uint64)
 
     def advance(self, batch: Batch) -> Ints:
-        self._kept = grow_by_group(self._kept, batch.groups)
+        self._kept = grow_array(self._kept, batch.groups)
         cells = batch.cells
         trace = np.empty((cells.places, 2), np.int64)
         fits = walk_wide_integers(

@@ -237,15 +237,6 @@ class DistinctState(MeasureState):
         return self._held.size() + self._keys.size()
 
 
-def grow_by_group(array: npt.NDArray[Any], groups: int) -> npt.NDArray[Any]:
-    """Grow an array by group to `groups` entries or more; new entries are zero."""
-    if groups <= len(array):
-        return array
-    fresh = allocate_like(array, (max(groups, 2 * len(array)), *array.shape[1:]))
-    fresh[: len(array)] = array
-    return fresh
-
-
 def move_rows(array: npt.NDArray[Any], moved: Ints, groups: int) -> npt.NDArray[Any]:
     """Move the entries of an array by group to the groups' new numbers; −1: forget the entry."""
     fresh = allocate_like(array, (groups, *array.shape[1:]))

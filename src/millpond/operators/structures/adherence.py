@@ -20,7 +20,7 @@ from millpond.model.constraints import CLUSTERED, FOREIGN_KEY, ORDERED, UNIQUE
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.protocol.releasing import ReleaseRule
 from millpond.operators.structures.join_side import Side
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 #: An order's reach before any row.
 _LEAST = np.iinfo(np.int64).min

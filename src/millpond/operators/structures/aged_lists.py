@@ -18,7 +18,7 @@ from numba import njit, types
 
 from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.operators.structures.row_store import grow_array
+from millpond.synopses.mapped_memory import grow_array
 
 #: Spare room of a list beyond twice its length.
 _SPARE = 4

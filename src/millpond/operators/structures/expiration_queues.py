@@ -22,7 +22,8 @@ import pyarrow as pa
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
 from millpond.operators.protocol.delta import Delta, Ints
-from millpond.operators.structures.row_store import RowStore, grow_array
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import grow_array
 
 #: Chunks with fewer rows than this are merged, so that small steps do not leave long lists.
 SMALL = 4_096

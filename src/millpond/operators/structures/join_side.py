@@ -18,8 +18,8 @@ from millpond.model.time import END
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.row_store import RowStore, grow_array
-from millpond.synopses.mapped_memory import allocate_like, choose_like
+from millpond.operators.structures.row_store import RowStore
+from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
 
 #: How many pairs are laid out at a time, about.
 PAIRS_AT_ONCE = 1 << 22

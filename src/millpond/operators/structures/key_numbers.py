@@ -2,8 +2,8 @@
 
 Two rows have the same number when SQL's grouping finds them equal: NULLs are equal to each other,
 so are NaNs, and so are both zeros. Every column value becomes a 64-bit word: numbers are words
-themselves; the distinct values of strings and other types are numbered. The words of a row are
-looked up in an open hash table, by compiled code.
+themselves; the distinct values of strings and other types are numbered (`text_numbers`). The words
+of a row are looked up in an open hash table, by compiled code.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from numba import types
 
 from millpond.model.compiled import I64, compiled
-from millpond.model.nested_values import needs_keys, value_keys
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.synopses.mapped_memory import allocate_like
+from millpond.synopses.mapped_memory import allocate_like, choose_like
+from millpond.synopses.order_keys import is_time, is_whole, to_whole_numbers
+from millpond.synopses.text_numbers import TextNumbers, to_texts
 
 _WORDS = types.Array(types.int64, 2, "C", readonly=True)
 _STORE = types.Array(types.int64, 2, "C")
@@ -74,8 +74,8 @@ class KeyNumbers:
 
     def __init__(self, columns: Sequence[pa.DataType]) -> None:
         self._types = list(columns)
-        self._values: list[dict[Any, int]] = [{} for _ in columns]
-        self._following = [0] * len(self._types)
+        #: By column, the numbers of its distinct values; None until it has values that need any.
+        self._texts: list[TextNumbers | None] = [None] * len(self._types)
         self._store = np.empty((_ROOM, len(self._types) + 1), np.int64)
         self._table = np.full(2 * _ROOM, -1, np.int64)
         self._count = 0
@@ -105,19 +105,22 @@ class KeyNumbers:
 
     def compact(self, alive: Bools) -> Ints:
         """Forget the numbers where `alive` is false; return each one's new number, -1 if gone."""
-        moved = np.where(alive, np.cumsum(alive) - 1, -1)
-        words = np.ascontiguousarray(self._store[: self._count][alive])
-        for place, values in enumerate(self._values):
-            if values:
-                used = set(words[:, place].tolist())
+        moved: Ints = np.cumsum(alive, out=allocate_like(self._table, self._count))
+        moved -= 1
+        np.putmask(moved, ~alive, -1)
+        words = choose_like(self._store[: self._count], alive)
+        for place, texts in enumerate(self._texts):
+            if texts is not None and len(texts):
                 # NULL is stored as 0, which may be another value's number: then one value more
                 # than needed is kept, which is harmless.
-                self._values[place] = {v: n for v, n in values.items() if n in used}
+                used = np.zeros(len(texts), np.bool_)
+                used[words[:, place]] = True
+                words[:, place] = texts.compact(used)[words[:, place]]
         self._count = 0
         room = _find_room(len(words))
         self._store = allocate_like(self._store, (room, words.shape[1]))
         self._table = allocate_like(self._table, 2 * room, -1)
-        out = np.empty(len(words), np.int64)
+        out: Ints = allocate_like(self._table, len(words))
         self._count = _look_up(words, self._table, self._store, 0, True, out)
         return moved
 
@@ -133,8 +136,8 @@ class KeyNumbers:
             grown[: self._count] = self._store[: self._count]
             self._store = grown
             self._table = allocate_like(self._table, 2 * room, -1)
-            held = np.ascontiguousarray(grown[: self._count])
-            out = np.empty(self._count, np.int64)
+            held = grown[: self._count]
+            out = allocate_like(self._table, self._count)
             _look_up(held, self._table, self._store, 0, True, out)
 
     def _words(self, columns: Sequence[pa.Array], insert: bool) -> npt.NDArray[np.int64]:
@@ -152,49 +155,28 @@ class KeyNumbers:
 
     def _word(self, place: int, column: pa.Array, insert: bool) -> npt.NDArray[Any]:
         type_ = column.type
-        if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
-            return _fill_nulls(column, pa.int64())
-        if pa.types.is_boolean(type_):
-            return _fill_nulls(column.cast(pa.int8()), pa.int64())
+        if is_whole(type_) or is_time(type_):
+            return to_whole_numbers(column)
+        if pa.types.is_uint64(type_):
+            return _fill_nulls(column, type_).view(np.int64)
         if pa.types.is_floating(type_):
             values = _fill_nulls(column, pa.float64()) + 0.0  # both zeros are one
             values[np.isnan(values)] = np.nan  # so are all NaNs
             return values.view(np.int64)
-        if pa.types.is_timestamp(type_) or pa.types.is_time64(type_):
-            return _fill_nulls(column.cast(pa.int64()), pa.int64())
-        if pa.types.is_date32(type_):
-            return _fill_nulls(column.cast(pa.int32()), pa.int64())
-        return self._number_objects(place, column, insert)
+        return self._number_texts(place, column, insert)
 
-    def _number_objects(self, place: int, column: pa.Array, insert: bool) -> Ints:
-        """Number values that are no numbers; each distinct value is looked up once."""
-        if needs_keys(column.type):
-            keys = value_keys(column)
-            places_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-            distinct = list(places_of)
-            indices = np.array([places_of[key] for key in keys], np.int64)
-        else:
-            is_encoded = pa.types.is_dictionary(column.type)
-            encoded = column if is_encoded else column.dictionary_encode()
-            distinct = encoded.dictionary.to_pylist()
-            filled = pc.fill_null(encoded.indices, len(distinct))
-            indices = filled.to_numpy(zero_copy_only=False)
-        known = self._values[place]
-        if insert:
-            # A number is never used twice, even after values were forgotten.
-            following = self._following[place]
-            numbers = np.empty(len(distinct) + 1, np.int64)
-            for i, value in enumerate(distinct):
-                number = known.get(value)
-                if number is None:
-                    number = known[value] = following
-                    following += 1
-                numbers[i] = number
-            self._following[place] = following
-        else:
-            numbers = np.array([*(known.get(v, -1) for v in distinct), 0], np.int64)
-        numbers[-1] = 0
-        return numbers[indices]
+    def _number_texts(self, place: int, column: pa.Array, insert: bool) -> Ints:
+        """Number values that are no numbers; arbitrary where NULL."""
+        texts = self._texts[place]
+        if texts is None:
+            texts = self._texts[place] = TextNumbers()
+        look_up = texts.number if insert else texts.find
+        if not pa.types.is_dictionary(column.type):
+            return look_up(to_texts(column))
+        if column.dictionary.null_count or not 0 < len(column.dictionary) <= len(column):
+            return look_up(to_texts(column.dictionary_decode()))
+        numbers = look_up(to_texts(column.dictionary))
+        return np.asarray(numbers[_fill_nulls(column.indices, pa.int64())])
 
 
 def _find_room(keys: int) -> int:

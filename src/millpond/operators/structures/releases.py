@@ -28,8 +28,8 @@ from millpond.operators.structures.join_side import Side
 from millpond.operators.structures.key_hashes import find_words, hash_keys
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.release_rules import is_ordered_number
-from millpond.operators.structures.row_store import grow_array
 from millpond.synopses.key_filter import KeyFilter
+from millpond.synopses.mapped_memory import grow_array
 
 #: A side of fewer rows is not looked through for rows to release.
 _LEAST_ROWS = 64

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.operators.protocol.delta import Bools, Delta, Ints
-from millpond.synopses.mapped_memory import allocate_like, keep_like
+from millpond.synopses.mapped_memory import keep_like
 
 #: Batches of more bytes are not merged, so that no copy of all rows is ever made.
 _MERGED = 16 << 20
@@ -20,10 +20,13 @@ class RowStore:
     The rows are kept in batches of falling size: a batch is merged with the batch before when it
     has grown as large, until it has some megabytes. So a row is copied once a doubling, and `pick`
     looks into few batches.
+
+    Attributes:
+        schema: The rows' schema.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+        self.schema = schema
         self._batches: list[pa.RecordBatch] = []
         self._count = 0
 
@@ -47,7 +50,7 @@ class RowStore:
     def pick(self, places: Ints) -> pa.RecordBatch:
         """Pick the rows at these places, in the order of the places."""
         if not len(places):
-            return Delta.empty(self._schema).rows
+            return Delta.empty(self.schema).rows
         if len(self._batches) == 1:
             return self._batches[0].take(pa.array(places))
         # Arrow would concatenate the batches first, which copies all rows.
@@ -70,7 +73,7 @@ class RowStore:
     def everything(self) -> pa.RecordBatch:
         """All rows, in their order."""
         if not self._batches:
-            return Delta.empty(self._schema).rows
+            return Delta.empty(self.schema).rows
         rows = pa.concat_batches(self._batches) if len(self._batches) > 1 else self._batches[0]
         if rows.nbytes <= _MERGED:
             self._batches = [rows]
@@ -97,12 +100,3 @@ def _are_merged(before: pa.RecordBatch, last: pa.RecordBatch) -> bool:
     if before.num_rows > 2 * last.num_rows:
         return False
     return bool(before.nbytes + last.nbytes <= _MERGED)
-
-
-def grow_array(values: Ints, needed: int, fill: int) -> Ints:
-    """Return the array, or, if it is too short, a longer copy with `fill` at the end."""
-    if needed <= len(values):
-        return values
-    grown = allocate_like(values, max(needed, 2 * len(values), 64), fill)
-    grown[: len(values)] = values
-    return grown

@@ -237,18 +237,33 @@ class Door:
         for id, step in steps.items():
             stream = streams.get(id)
             after = choose_step(step, fill) if stream is not None and stream.sheds else 0
-            if after < step and (stream is None or stream.source is None):
-                if stream is not None:
-                    shares = SHARES[step][1], SHARES[after][1]
-                    self._recorder.record("shed", stream.name, *shares, fill, why)
-                with self._lock:
-                    if self._steps.get(id) == step:
-                        self._steps[id] = after
-        for id in holding if shortage is None and fill <= SHARES[1][0] else ():
-            if id in streams:
-                self._recorder.record("hold back", streams[id].name, 1.0, 0.0, fill, why)
+            if after >= step or (stream is not None and stream.source is not None):
+                continue
+            # Left before it is recorded: else a push that comes meanwhile leaves it, too, and the
+            # step is recorded twice.
             with self._lock:
-                self._holding.pop(id, None)
+                if self._steps.get(id) != step:
+                    continue
+                self._steps[id] = after
+            if stream is not None:
+                shares = SHARES[step][1], SHARES[after][1]
+                try:
+                    self._recorder.record("shed", stream.name, *shares, fill, why)
+                except BaseException:
+                    with self._lock:
+                        if self._steps.get(id) == after:
+                            self._steps[id] = step
+                    raise
+        for id in holding if shortage is None and fill <= SHARES[1][0] else ():
+            with self._lock:
+                name = self._holding.pop(id, None)
+            if name is not None and id in streams:
+                try:
+                    self._recorder.record("hold back", streams[id].name, 1.0, 0.0, fill, why)
+                except BaseException:
+                    with self._lock:
+                        self._holding.setdefault(id, name)
+                    raise
 
     def _forget_step(self, stream: StreamDef) -> None:
         """Have the next push decide, and record, again."""

@@ -140,6 +140,51 @@ def test_steps_are_left_though_nobody_pushes_any_more(door: Door, recorded: Reco
     assert recorded.steps[2:] == [("shed", "s", 0.5, 0.0), ("hold back", "b", 1.0, 0.0)]
 
 
+@pytest.mark.parametrize("stream", [SHEDS, BLOCKS])
+def test_a_step_that_a_push_leaves_while_it_is_left_is_recorded_once(
+    stream: StreamDef, door: Door, recorded: Recorded
+) -> None:
+    door.enter(BLOCKS, 600, 6)
+    if stream is SHEDS:
+        door.enter(SHEDS, 10, 1)
+    else:
+        with pytest.raises(MillpondError, match="POND-417"):
+            door.enter(BLOCKS, 500, 5)
+    door.leave(600)
+    record = recorded.record
+
+    def push_meanwhile(*step: Any) -> None:
+        recorded.record = record  # type: ignore[method-assign]
+        door.enter(stream, 10, 1)
+        record(*step)
+
+    recorded.record = push_meanwhile  # type: ignore[method-assign]
+    door.relax({stream.id: stream})
+    assert [left for *_, left, _ in recorded.steps].count(0.0) == 1
+    assert len(recorded.steps) == 2
+
+
+@pytest.mark.parametrize("stream", [SHEDS, BLOCKS])
+def test_a_step_that_cannot_be_recorded_is_not_left(
+    stream: StreamDef, door: Door, recorded: Recorded
+) -> None:
+    door.enter(BLOCKS, 600, 6)
+    if stream is SHEDS:
+        door.enter(SHEDS, 10, 1)
+    else:
+        with pytest.raises(MillpondError, match="POND-417"):
+            door.enter(BLOCKS, 500, 5)
+    door.leave(600)
+
+    def fail(*_: Any) -> None:
+        raise MillpondError("STORE-603", "the disk is full")
+
+    recorded.record = fail  # type: ignore[method-assign]
+    with pytest.raises(MillpondError, match="STORE-603"):
+        door.relax({stream.id: stream})
+    assert door.gives_way
+
+
 def test_a_stream_that_is_to_shed_no_more_leaves_its_step(door: Door, recorded: Recorded) -> None:
     door.enter(SHEDS, 600, 6)
     door.enter(SHEDS, 10, 1)
