@@ -3,10 +3,12 @@
 COUNT, SUM, AVG, MIN and MAX of a predicate's matches, at instants spread over all that is kept.
 "Segments" merges totals of segments; "from rows" is the same query answered from the window's rows
 (with a HAVING that is always true: what all aggregates cost before); "DuckDB" computes it anew over
-the same elements held in memory, with one thread; "eager" is given the answer at NOW that is kept
-ready. Elements arrive out of order, so that up to 16 segments straddle an instant (`--straddling`).
-Then, with 1,000 such queries over 20 predicates registered: how fast elements are taken, until they
-are visible and until totals are made, beside the same queries without totals (`--ingest`).
+the same elements held in memory and sorted by time, with one thread; "DuckDB, kept" computes it
+over the pond's own kept segments, mapped and as they lie; "eager" is given the answer at NOW that
+is kept ready. Elements arrive out of order, so that up to 16 segments straddle an instant
+(`--straddling`). Then, with 1,000 such queries over 20 predicates registered: how fast elements are
+taken, until they are visible and until totals are made, beside the same queries without totals
+(`--ingest`).
 
     python benchmarks/window_aggregates.py [--rows 10000000] [--repeats 200] [--straddling 16]
 """
@@ -18,6 +20,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -27,6 +30,7 @@ import pyarrow as pa
 from _harness import console, percentile, picture, seconds, show, spread
 from millpond.service.handles import Handle
 from millpond.service.pond import Pond
+from millpond.state.segment_file import open_rows
 from millpond.testing.local_runtime import open_local
 
 START = 1_577_836_800_000_000  # 2020-01-01
@@ -90,13 +94,25 @@ def describe(measured: tuple[list[float], list[float]]) -> list[float]:
 FIGURES = ("p50", "p5", "p95", "p50 by the processor")
 
 
-def window_lengths(pond: Pond, elements: pa.Table, options: argparse.Namespace) -> None:
+def open_kept(pond: Pond, store: Path) -> pa.Table:
+    """The kept elements as the pond has them, mapped from its files."""
+    version = pond._components.log.version
+    (stream,) = (s for s in version.named_streams() if s.name == "s")
+    segments = version.segments(stream.id)
+    rows = [open_rows(store / s.path, s.checksum, s.seq_runs, s.rows) for s in segments]
+    return pa.concat_tables(table.drop_columns(["__ts", "__seq"]) for table in rows)
+
+
+def window_lengths(
+    pond: Pond, store: Path, elements: pa.Table, options: argparse.Namespace
+) -> None:
     rows = elements.num_rows
     random = np.random.default_rng(9)
     lengths = [n for n in (10**3, 10**4, 10**5, 10**6, 3 * 10**6, 10**7) if n <= rows]
     table = []
     with duckdb.connect(config={"threads": "1"}) as connection:
         connection.execute("CREATE TABLE s AS FROM elements ORDER BY ts")
+        connection.register("kept", open_kept(pond, store))
         for length in lengths:
             text = f"SELECT {CALLS} FROM s [RANGE {length} MILLISECONDS] WHERE a < 50"
             merged, scanned = pond.register(text), pond.register(f"{text} HAVING true")
@@ -106,27 +122,29 @@ def window_lengths(pond: Pond, elements: pa.Table, options: argparse.Namespace) 
             instants = (START + spread * STEP + 7).tolist()
             few = instants[: max(5, min(50, 10**7 // length))]
 
-            def recompute(at: int, length: int = length) -> object:
+            def recompute(at: int, source: str = "s", length: int = length) -> object:
                 low = at - length * 1_000
                 between = f"epoch_us(ts) > {low} AND epoch_us(ts) <= {at}"
                 where = f"WHERE {between} AND a < 50"
-                return connection.sql(f"SELECT {CALLS} FROM s {where}").fetchall()
+                return connection.sql(f"SELECT {CALLS} FROM {source} {where}").fetchall()
 
             for at in few[:5]:
                 assert merged.invoke(at).rows() == scanned.invoke(at).rows() == recompute(at)
+                assert recompute(at, "kept") == recompute(at)
             times = [
                 describe(measure(merged.invoke, instants)),
                 describe(measure(scanned.invoke, few)),
                 describe(measure(recompute, few)),
+                describe(measure(partial(recompute, source="kept"), few)),
                 describe(measure(lambda _, eager=eager: eager.invoke(), instants)),
             ]
-            ratios = [times[2][n] / times[0][n] for n in (0, 3)]
+            ratios = [times[other][n] / times[0][n] for other in (2, 3) for n in (0, 3)]
             table.append([length, *(f for each in times for f in each), *ratios])
             for handle in (merged, scanned, eager):
                 handle.unregister()
-    names = ("segments", "from rows", "DuckDB", "eager")
+    names = ("segments", "from rows", "DuckDB", "DuckDB, kept", "eager")
     figures = [f"{n} {f}, ms" for n in names for f in FIGURES]
-    ratios = ["DuckDB / segments", "by the processor"]
+    ratios = [f"{n} / segments{by}" for n in names[2:4] for by in ("", ", by the processor")]
     show("Aggregates by window length", ["window, elements", *figures, *ratios], table)
     lines = {
         n: (lengths, [row[1 + len(FIGURES) * i] for row in table]) for i, n in enumerate(names)
@@ -205,7 +223,7 @@ def main() -> None:
     pond.execute(STREAM)
     elements = fill(pond, options.rows, options.straddling)
     pond.wait_until_matched()
-    window_lengths(pond, elements, options)
+    window_lengths(pond, base / "store", elements, options)
     with_a_thousand(pond, options)
     pond.close()
     shutil.rmtree(base, ignore_errors=True)

@@ -148,6 +148,9 @@ def _secret(value: Any) -> str:
 
 
 def _port(value: Any) -> int:
+    """A port's number; as text, too, as options of sources are written."""
+    if isinstance(value, str) and re.fullmatch("[0-9]{1,5}", value):
+        value = int(value)
     if _integer(value) > 65_535:
         raise ValueError
     return int(value)

@@ -13,6 +13,7 @@ from millpond.catalog.option_values import (
     LENGTH_OR_AUTO,
     MEMORY,
     MEMORY_OR_UNBOUNDED,
+    PORT,
     UP_TO_A_MINUTE,
     OptionValues,
     anything,
@@ -51,6 +52,12 @@ def test_the_words_of_a_choice_are_listed_unless_they_need_explaining() -> None:
 def test_memory_is_kept_in_its_largest_whole_unit(given: str, kept: str, size: int) -> None:
     assert MEMORY.check(given) == kept
     assert parse_memory(kept) == size
+
+
+def test_a_port_is_a_number_or_its_text() -> None:
+    assert PORT.check(5432) == PORT.check("5432") == 5432
+    for wrong in (0, 65_536, "0", "65536", "x", "5432 ", "-1", "", "٣", True, None, 5432.0):
+        assert is_refused(PORT, wrong)
 
 
 @pytest.mark.parametrize("wrong", ["999 B", "1e3 KB", "5000000 TB", 5, True, None, "", "1 ZB"])

@@ -192,7 +192,7 @@ OF_SINKS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "cursor_topic": ([("c", "c")], ["", "a\n"]),
     "config": ([("/run/kafka", "/run/kafka")], ["", "a\0b"]),
     "host": ([("db.example.org", "db.example.org")], ["", 7]),
-    "port": ([(5433, 5433)], [0, 65_536, "5432"]),
+    "port": ([(5433, 5433), ("5432", 5432)], [0, 65_536, "65536"]),
     "database": ([("shop", "shop")], ["", 7]),
     "user": ([("ann", "ann")], ["", 7]),
     "password": ([("secret('shop')", "secret('shop')")], ["hunter2", "", 7]),
