@@ -77,7 +77,7 @@ class ReadTimes:
         self.before = None if self._owner is None else _read(self._path, self._owner)
         self._places: dict[int, int] = {}
         self._words = memoryview(bytearray(_FIRST * 8)).cast("q")
-        self._map: mmap.mmap | None = None
+        self._is_mapped = False
 
     def begin(self, times: Times) -> None:
         """Write the file anew, and keep it up to date from now on.
@@ -108,9 +108,9 @@ class ReadTimes:
             self._take(fresh, {id: place for place, id in enumerate(times.read)})
 
     def _take(self, fresh: mmap.mmap, places: dict[int, int]) -> None:
-        self._release()
-        self._map, self._places = fresh, places
+        # The file before is unmapped once nobody writes into it any more.
         self._words = memoryview(fresh)[_HEADER:].cast("q")
+        self._is_mapped, self._places = True, places
 
     def withdraw(self) -> None:
         """Take the file away, so that it says nothing: all may have been told."""
@@ -130,7 +130,7 @@ class ReadTimes:
             self._words[_FIRST + 2 * place + 1] = upto
 
     def _add(self, stream_id: int, upto: int) -> None:
-        if self._map is None:
+        if not self._is_mapped:
             return
         place = len(self._places)
         at = _FIRST + 2 * place
@@ -143,17 +143,9 @@ class ReadTimes:
         self._places[stream_id] = place
 
     def close(self) -> None:
-        """Close the file; closing again does nothing."""
-        self._release()
+        """Close the file; closing again does nothing, and neither does what is noted after it."""
         self._words = memoryview(bytearray(_FIRST * 8)).cast("q")
-        self._places = {}
-
-    def _release(self) -> None:
-        if self._map is not None:
-            self._words.release()
-            with suppress(BufferError):
-                self._map.close()
-            self._map = None
+        self._is_mapped, self._places = False, {}
 
 
 def _name_owner(incarnation: str) -> bytes | None:
