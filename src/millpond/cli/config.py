@@ -19,6 +19,8 @@ import pyarrow as pa
 import typer
 from typer.core import TyperGroup
 
+from millpond.catalog.option import Scope
+from millpond.catalog.options import OPTIONS, list_options
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
@@ -37,8 +39,8 @@ def use_config(context: typer.Context, path: Path | None) -> None:
     """Take a file's settings as the defaults of the commands.
 
     Raises:
-        MillpondError: SERVE-712, the file cannot be read, or names a command or a setting there is
-            not.
+        MillpondError: SERVE-712, the file cannot be read, names a command or a setting there is
+            not, or gives a setting a value it cannot have.
     """
     if path is None:
         return
@@ -63,6 +65,11 @@ def use_config(context: typer.Context, path: Path | None) -> None:
                     path,
                     f'"{name}" is no setting of {command}.',
                     f"`millpond config {command}` lists them.",
+                )
+            if (wrong := _find_fault(context, known[key], value)) is not None:
+                written = f'The value of "{name}" under [{command}] is wrong: {wrong}'
+                raise _error(
+                    path, f"{written}.", f"`millpond {command} --help` says what it takes."
                 )
             defaults[command][key] = value
     context.default_map = defaults
@@ -89,7 +96,8 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
             source = own.get_parameter_source(name)
             where = _SOURCES.get(source.name if source else "", "default")
             value = _write(name, own.params.get(name))
-            if value is None and where != "default":
+            cannot = value is None or _find_option_fault(name, own.params[name]) is not None
+            if cannot and where != "default":
                 value = "(cannot be used)"
             rows.append((name, value, where))
     if form is ReportFormat.JSON:
@@ -125,12 +133,48 @@ def _group(context: Any) -> TyperGroup:
     return group
 
 
-def _list_settings(context: typer.Context, command: str) -> set[str] | None:
-    """The names of a command's options; None if there is no such command."""
+def _list_settings(context: typer.Context, command: str) -> dict[str, Any] | None:
+    """A command's options by their names; None if there is no such command."""
     found = _group(context).get_command(context, command)
     if found is None:
         return None
-    return {p.name for p in found.params if p.param_type_name == "option" and p.name is not None}
+    return {p.name: p for p in found.params if p.param_type_name == "option" and p.name is not None}
+
+
+def _find_fault(context: typer.Context, option: Any, value: Any) -> str | None:
+    """Say why an option cannot have a file's value, without the value; None if it can."""
+    if option.multiple != isinstance(value, list):
+        example = f'{option.name} = ["…"]' if option.multiple else f"{option.name} = …"
+        return f"write {example}"
+    if isinstance(value, bool) and not option.is_flag:
+        return "it is neither true nor false"
+    try:
+        cast = option.process_value(context, value)
+    except typer.BadParameter as error:
+        return error.message.rstrip(".")
+    return _find_option_fault(option.name, cast)
+
+
+def _find_option_fault(name: str, value: Any) -> str | None:
+    """Say why a setting of the engine or a server cannot have a value; None if it can."""
+    if value is None or name not in (*list_options(Scope.ENGINE), *list_options(Scope.SERVER)):
+        return None
+    try:
+        OPTIONS[name].values.check(value)
+    except ValueError:
+        return f"it takes {OPTIONS[name].takes}"
+    return None
+
+
+def name_variable(error: typer.BadParameter) -> None:
+    """Have an error about the value of a flag say the variable from which the value came."""
+    context, option = error.ctx, error.param
+    if context is None or option is None or option.name is None:
+        return
+    source = context.get_parameter_source(option.name)
+    if source is not None and source.name == "ENVIRONMENT":
+        variable = option.envvar or f"{context.auto_envvar_prefix}_{option.name.upper()}"
+        error.message = f"{error.message} (from the variable {variable})"
 
 
 def _error(path: Path, detail: str, hint: str) -> MillpondError:

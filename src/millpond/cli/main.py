@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 import millpond
 from millpond.cli import manage_tokens, plan_documents
 from millpond.cli.complaints import complain
-from millpond.cli.config import Config, show_config, use_config
+from millpond.cli.config import Config, name_variable, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
 from millpond.cli.exported_spans import export_spans
 from millpond.cli.logs import LogFormat, LogLevel, move_log_flags, start_log
@@ -50,6 +50,9 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except MillpondError as error:
             complain(error)
+        except typer.BadParameter as error:
+            name_variable(error)
+            raise
         except Exception as error:
             # Typer handles exits and usage errors, which carry their status.
             if hasattr(error, "exit_code") or isinstance(error, (typer.Abort, BrokenPipeError)):

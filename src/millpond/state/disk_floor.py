@@ -21,6 +21,8 @@ _MOST, _PART = 1 << 30, 20
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 #: The status warns while less than this multiple of the floor is free.
 _WARNS_AT = 3
+#: RETAIN alone frees nothing that the window of a registered query needs.
+_HINT = "Free disk space, drop streams, or keep less (RETAIN, and drop queries that need old rows)"
 
 
 def disk_floor(size: int) -> int:
@@ -73,7 +75,7 @@ class DiskRoom:
                 if stopped
                 else "below that, pushes are refused and sources stop."
             ),
-            hint="Free disk space, drop streams, or keep less (RETAIN).",
+            hint=f"{_HINT}.",
         )
 
 
@@ -104,5 +106,5 @@ def check_room(path: Path, size: int) -> None:
         f'the file "{path}" cannot be written',
         detail=f"It has {size:,} bytes; {room.free:,} are free on the disk, and {room.floor:,} stay"
         f" free ({DISK_FLOOR}).",
-        hint="Free disk space, drop streams, or keep less (RETAIN); then it resumes where it was.",
+        hint=f"{_HINT}; then it resumes where it was.",
     )

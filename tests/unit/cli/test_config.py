@@ -40,6 +40,8 @@ def test_a_token_is_not_printed_and_a_wrong_value_is_said() -> None:
     held = settings("config", MILLPOND_TOKEN="magpie", MILLPOND_SERVE_PATIENCE="long")
     assert held["token"] == ("(not shown)", "environment")
     assert held["patience"] == ("(cannot be used)", "environment")
+    held = settings("config", MILLPOND_SERVE_KEEP_ALIVE="-1")
+    assert held["keep_alive"] == ("(cannot be used)", "environment")
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,13 @@ def test_a_token_is_not_printed_and_a_wrong_value_is_said() -> None:
         ("[sieve]\nport = 1", '"sieve" is no command'),
         ("port = 1", '"port" is no command'),
         ("[serve", "Expected ']'"),
+        ('[serve]\nport = "abc"', '"port" under [serve] is wrong: Input should be a valid integer'),
+        ("[serve]\nport = true", "neither true nor false"),
+        ("[serve]\nport = [1]", "write port = …"),
+        ('[serve]\nallow-host = "a"', 'write allow_host = ["…"]'),
+        ("[serve]\nmax_body_mb = 0", "max_body_mb"),
+        ("[serve]\nkeep_alive = -3", "it takes a number > 0"),
+        ('[serve]\ninsecure = "maybe"', "insecure"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
@@ -76,3 +85,11 @@ def test_each_flag_is_a_variable_of_the_environment_too(command: str) -> None:
             variable = f"MILLPOND_{'FUNCTION_KEY' if name == 'key' else name.upper()}"
         _, source = settings("config", command, **{variable: "1"})[name]
         assert source == "environment", name
+
+
+def test_a_wrong_value_of_a_variable_names_the_variable() -> None:
+    said = "(from the variable MILLPOND_SERVE_PORT)"
+    ran = CliRunner().invoke(app, ["serve"], env={"MILLPOND_SERVE_PORT": "abc"})
+    assert (ran.exit_code, said in ran.stderr) == (2, True)
+    ran = CliRunner().invoke(app, ["serve", "--port", "abc"])
+    assert (ran.exit_code, said in ran.stderr) == (2, False)

@@ -21,6 +21,7 @@ from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
 from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH
 from millpond.state.file_share import fetch
@@ -139,7 +140,9 @@ def _collect(
     """Collect the segments the tasks built, and their other results."""
     built: list[BuiltSegment] = []
     said: list[Any] = []
-    for row in frame.mapInArrow(task, _RESULT).collect():
+    with raising_own_errors():
+        rows = frame.mapInArrow(task, _RESULT).collect()
+    for row in rows:
         kind, value = pickle.loads(row.built)
         if kind == "left":
             said.append(value)

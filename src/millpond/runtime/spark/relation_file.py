@@ -13,6 +13,7 @@ from millpond.engine.admission.admit import Admission, admit
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.runtime.spark import sources
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.parquet import parquet_tables
 from millpond.state.arrow_file import FileMeta, write_arrow
 
@@ -52,7 +53,8 @@ def write_relation(spark: SparkSession, relation: RelationDef, path: Path) -> Fi
 
     result = "rows bigint, bytes bigint, checksum string, reason string"
     try:
-        (row,) = frame.mapInArrow(load, result).collect()
+        with raising_own_errors():
+            (row,) = frame.mapInArrow(load, result).collect()
     except Exception as error:
         raise sources.unreadable_error(relation, error) from error
     if row.reason:

@@ -42,6 +42,7 @@ from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.jvm.class_archive import note_work
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
+from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
 from millpond.runtime.spark.relation_file import write_relation
@@ -309,9 +310,9 @@ class SparkRuntime:
             context.setLocalProperty("spark.scheduler.pool", pool)
             if tag is not None:
                 context.addJobTag(tag)
-            for result, usage in distribute(
-                context, InWorker(task, self._store), jobs, near
-            ).collect():
+            with raising_own_errors():
+                collected = distribute(context, InWorker(task, self._store), jobs, near).collect()
+            for result, usage in collected:
                 functions.report(usage)
                 done.append(result)
         return done

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.protocol import Pipeline
+from millpond.runtime.spark.jvm.worker_errors import find_own_error
 
 log = logging.getLogger("millpond.spark")
 
@@ -291,7 +292,7 @@ class Supervisor:
         wait = _RETRY_SECONDS[min(kept.failures, len(_RETRY_SECONDS) - 1)]
         kept.failures += 1
         kept.retry_at = time.monotonic() + wait
-        reason = kept.absent() or kept.explain(error)
+        reason = kept.absent() or kept.explain(find_own_error(error) or error)
         self._report_stopped(kept, reason)
         stream = None if kept.stream is None else kept.stream.name
         log.warning(

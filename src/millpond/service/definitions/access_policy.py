@@ -16,10 +16,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from millpond.catalog.objects import SourceDef
 from millpond.errors import MillpondError
-from millpond.service.definitions.allowed_hosts import allows_url, check_entry
+from millpond.service.definitions.allowed_hosts import allows_url, check_entry, list_places
 from millpond.service.definitions.change_fed_relations import PUSHED
 
 #: The options a client may give to a format. None of them names a file, a host or a class.
@@ -172,10 +173,11 @@ class AccessPolicy:
             MillpondError: POND-414, the policy does not allow its host, or its key.
         """
         if not allows_url(options["url"], self.hosts):
+            places = list_places(self.hosts, urlsplit(options["url"]).scheme)
             raise _sink_refusal(
                 f'deliver to "{options["url"]}"',
-                f"Allowed are {', '.join(self.hosts)}." if self.hosts else "No host is allowed.",
-                "The operator allows hosts with --sink-host.",
+                f"Allowed are {places}." if places else "No host is allowed.",
+                "The operator allows hosts with --sink-host HOST, or HOST:PORT for another port.",
                 text,
             )
         if not str(options.get("key_env", "")).startswith(KEY_PREFIX):
@@ -232,13 +234,18 @@ class AccessPolicy:
         return root
 
     def _refusal(self, what: str, text: str) -> MillpondError:
-        formats = ", ".join(sorted(self.formats))
+        formats = ", ".join(sorted(self.formats.intersection(_FILE_FORMATS)))
         roots = ", ".join(map(str, self.roots))
-        allowed = f"Allowed are {formats} files below {roots}." if roots else ""
+        places = list_places(self.databases, "postgres")
+        allowed = [f"{formats} files below {roots}"] if roots and formats else []
+        allowed += [f"databases at {places}"] if places else []
+        allowed += ["rate"] if "rate" in self.formats else []
         return MillpondError(
             "POND-414",
             f"clients may not have this server read {what}",
-            detail=allowed or "No source is allowed to clients of this server.",
+            detail=f"Allowed are {', and '.join(allowed)}."
+            if allowed
+            else "No source is allowed to clients of this server.",
             hint="The operator allows directories with --source-root, and databases with "
             "--source-format postgres --source-host; rows can always be pushed.",
             text=text,

@@ -54,6 +54,17 @@ def allows_url(url: str, entries: Iterable[str]) -> bool:
     )
 
 
+def list_places(entries: Iterable[str], scheme: str) -> str:
+    """The entries with the port that each allows to URLs of a scheme, for errors.
+
+    >>> list_places(["hooks.example.org", "10.1.0.0/16:9000"], "https")
+    'hooks.example.org:443, 10.1.0.0/16:9000'
+    """
+    standard = _PORTS.get(scheme, 0)
+    split = map(_split, entries)
+    return ", ".join(f"{host}:{port or standard}" for host, port in split)
+
+
 def allows_address(address: str, port: int, entries: Sequence[str] | None) -> bool:
     """Whether an address may be connected to, whatever name led to it.
 

@@ -143,3 +143,21 @@ def test_devices_and_the_kernels_files_are_no_files(tmp_path: Path) -> None:
         with pytest.raises(MillpondError, match="DATA-502"):
             check_ordinary(path, "the source")
     check_ordinary(tmp_path / "not there yet", "the source")
+
+
+def test_refusals_say_which_ports_are_allowed(root: Path) -> None:
+    policy = AccessPolicy.of(
+        [], ["postgres", "rate"], ["hooks.test", "10.0.0.0/8:9000"], ["db.test"]
+    )
+    with pytest.raises(MillpondError, match="POND-414") as refused:
+        policy.confine_sink({"url": "http://hooks.test:8080/x"}, "CREATE SINK …")
+    assert refused.value.detail == "Allowed are hooks.test:80, 10.0.0.0/8:9000."
+    other = SourceDef("postgres", {"host": "db.test", "port": "5433"})
+    with pytest.raises(MillpondError, match="POND-414") as refused:
+        policy.confine(other, "CREATE RELATION …")
+    assert refused.value.detail == "Allowed are databases at db.test:5432, and rate."
+    with pytest.raises(MillpondError, match="POND-414") as refused:
+        AccessPolicy.of([root]).confine(other, "CREATE RELATION …")
+    assert refused.value.detail is not None
+    assert "csv" in refused.value.detail
+    assert "databases" not in refused.value.detail
