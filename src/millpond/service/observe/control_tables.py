@@ -112,8 +112,8 @@ class Entities:
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if kind == "operator":
-            set_operator(components, id, settings)
-            return replace(entity, settings=entity.settings | dict(settings))
+            id = set_operator(components, id, settings)
+            return replace(entity, id=id, settings=entity.settings | dict(settings))
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from millpond.catalog.option_values import parse_memory
+from millpond.errors import MillpondError
+from millpond.operators.protocol.node import Node
 from millpond.service.changes.dataflow_accounts import RunningOperator
 from millpond.service.components import Components
 from millpond.service.plans.choosing import describe_choices
@@ -50,30 +52,67 @@ def list_operators(
         yield id, of, figures, settings
 
 
-def set_operator(components: Components, id: str, settings: Mapping[str, Any]) -> None:
+def set_operator(components: Components, id: str, settings: Mapping[str, Any]) -> str:
     """Set what an operator is from its next step on.
+
+    Returns:
+        The operator's id from then on. It says what the operator computes, so another synopsis, or
+        another order, has another id.
 
     Raises:
         MillpondError: CQL-214, a value is none that it can have.
     """
     memory = settings.get("memory")
-    if memory is not None:
-        _set_memory(components, id, memory)
+    if memory is not None and memory != AUTO:
+        memory = _check_memory(id, memory)
     chosen = {name: value for name, value in settings.items() if name != "memory"}
     if chosen:
+        before = find_operators(components.log.version, components.derivations)
         Plans(components).choose_of(id, chosen)
+        after = find_operators(components.log.version, components.derivations)
+        id = _find_again(id, chosen, before, after)
+    if memory is not None:
+        _set_memory(components, id, memory)
+    return id
 
 
-def _set_memory(components: Components, id: str, given: str) -> None:
+def _find_again(
+    id: str, chosen: Mapping[str, Any], before: Mapping[str, Node], after: Mapping[str, Node]
+) -> str:
+    """Find the operator that another one has become, by what was chosen of it."""
+    if id in after or id not in before:
+        return id
+    found = [
+        other
+        for other, node in after.items()
+        if other not in before
+        and node.name == before[id].name
+        and chosen.items() <= describe_choices(node).items()
+    ]
+    return found[0] if len(found) == 1 else id
+
+
+def _check_memory(id: str, given: Any) -> str:
+    try:
+        return str(check_system_settings({"memory": given})["memory"])
+    except MillpondError as error:
+        raise MillpondError(
+            "CQL-214",
+            f'the memory of operator "{id}" cannot be {given!r}',
+            hint="Give an amount of memory, as '16 MB', or 'auto': as much as its dataflow has.",
+        ) from error
+
+
+def _set_memory(components: Components, id: str, text: str) -> None:
     version, own = components.log.version, components.advancer.operator_memory
     keys = [
         one.key
         for one in components.advancer.accounts.list_operators(version)
         if name_operator(one.state.name, one.key) == id
     ]
-    if given == AUTO:
-        for key in keys:
+    node = find_operators(version, components.derivations).get(id)
+    for key in {*keys, *([node.key] if node is not None else [])}:
+        if text == AUTO:
             own.pop(key, None)
-        return
-    text = check_system_settings({"memory": given})["memory"]
-    own.update({key: (text, parse_memory(text)) for key in keys})
+        else:
+            own[key] = (text, parse_memory(text))

@@ -65,3 +65,46 @@ def test_each_kind_of_operator_appears_with_rows_and_bytes(tmp_path: Path) -> No
             pond.entities.set(ids[0], {"memory": "much"})
         with pytest.raises(MillpondError, match="CQL-214"):
             pond.entities.set(ids[0], {"partitions": 3})
+
+
+def test_an_operator_that_becomes_another_is_found_by_what_the_answer_says(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store", ManualClock()) as pond:
+        for stream in "stu":
+            pond.execute(f"CREATE STREAM {stream} (ts TIMESTAMP, k STRING) TIMESTAMP BY ts")
+        texts = {
+            "seen": "SELECT DISTINCT k FROM s [RANGE 1 MINUTE]",
+            "joined": "SELECT s.k FROM s [RANGE 1 MINUTE], t [RANGE 1 MINUTE], u [RANGE 1 MINUTE]"
+            " WHERE s.k = t.k AND t.k = u.k",
+        }
+        for name, text in texts.items():
+            pond.execute(f"CREATE QUERY {name} WITH (changes = 'from beginning') AS {text}")
+
+        def push_and_follow(second: int) -> None:
+            for stream in "stu":
+                rows = [
+                    {"ts": f"1970-01-01 00:00:{second + more:02}", "k": "a"} for more in (0, 1, 2)
+                ]
+                pond.ingest(stream, rows)
+            pond.catch_up()
+            for name in texts:
+                pond.query(name).fetch()
+
+        for second, field in ((1, "synopsis"), (20, "order")):
+            push_and_follow(second)
+            before = next(
+                e
+                for e in pond.entities.every()
+                if e.id.startswith(("operator:distinct.", "operator:join.")) and field in e.settings
+            )
+            value = "counts" if field == "synopsis" else before.settings["order"][::-1]
+            changed = pond.entities.set(before.id, {field: value, "memory": "2 KB"})
+            push_and_follow(second + 10)
+            assert changed.id != before.id
+            now = pond.entities.one(changed.id)
+            assert now.settings == changed.settings
+            assert now.figures["rows"]
+            with pytest.raises(MillpondError, match="CQL-201"):
+                pond.entities.one(before.id)
+        with pytest.raises(MillpondError, match="memory of operator"):
+            pond.entities.set(changed.id, {"order": before.settings["order"], "memory": "much"})
+        assert pond.entities.one(changed.id).settings == changed.settings
