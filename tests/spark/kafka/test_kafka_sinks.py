@@ -55,23 +55,30 @@ class Out:
 
     def has_open_transaction(self) -> bool:
         """Whether readers of committed records have to stop before the topic's end."""
+        ends = {self._find_end(level) for level in ("read_committed", "read_uncommitted")}
+        return len(ends) > 1
+
+    def _find_end(self, isolation: str) -> int:
+        """The offset behind what a reader sees now."""
         from confluent_kafka import IsolationLevel, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        place = TopicPartition(self.topic, 0)
-        ends = set()
-        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
-            asked = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
-            ends.add(asked[place].result(30).offset)
-        return len(ends) > 1
+        place, level = TopicPartition(self.topic, 0), IsolationLevel[isolation.upper()]
+        asked = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        return int(asked[place].result(30).offset)
 
     def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
         """The values of all records that a reader sees now."""
         return [json.loads(value) for _, value in self.read_records(isolation)]
 
     def read_records(self, isolation: str = "read_committed") -> list[tuple[bytes, bytes]]:
-        """Key and value of each; a tombstone has none."""
+        """Key and value of each; a tombstone has none.
+
+        Up to the end of now: a topic that goes on being written to need not have an end.
+        """
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        end = self._find_end("read_uncommitted")
 
         consumer = Consumer(
             {
@@ -85,7 +92,10 @@ class Out:
         consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
         found = []
         while (message := consumer.poll(60)) is not None and message.error() is None:
-            found.append((message.key(), message.value()))
+            if message.offset() < end:
+                found.append((message.key(), message.value()))
+            if message.offset() >= end - 1:
+                break
         consumer.close()
         return found
 
