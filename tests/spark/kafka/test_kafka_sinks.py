@@ -78,7 +78,8 @@ class Out:
         """
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-        end = self._find_end("read_uncommitted")
+        # A broker that was started just now leads nothing yet.
+        (end,) = wait_until(lambda: [self._find_end("read_uncommitted")])
 
         consumer = Consumer(
             {
