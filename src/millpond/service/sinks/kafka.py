@@ -290,6 +290,9 @@ class KafkaSender(CursorSender):
         """Return what the client said; who has taken over is found out by the next attempt."""
         if isinstance(error, TimeoutError):
             return DeliveryError(self._complaints.last or "no broker answers in time")
+        if isinstance(error, SystemError) and error.__cause__ is not None:
+            # The client raises what is fatal and calls back all the same, which Python forbids.
+            error = error.__cause__
         if self._kafka is None or not isinstance(error, self._kafka.KafkaException):
             return None
         given = error.args[0]
