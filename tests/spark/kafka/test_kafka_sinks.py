@@ -61,10 +61,12 @@ class Out:
     def _find_end(self, isolation: str) -> int:
         """The offset behind what a reader sees now."""
         from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import OffsetSpec
+        from confluent_kafka.admin import AdminClient, OffsetSpec
 
         place, level = TopicPartition(self.topic, 0), IsolationLevel[isolation.upper()]
-        asked = self.admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
+        # A client from before the broker's restart goes on asking as of then.
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
         return int(asked[place].result(30).offset)
 
     def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
