@@ -9,6 +9,8 @@ INV-TEXT-1: distinct texts are numbered 0, 1, … in the order in which they fir
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -165,8 +167,8 @@ class TextNumbers:
         self._table: Ints = np.full(2 * _ROOM, -1, np.int64)
         #: What `_look_up` says, and last the number of texts.
         self._state: Ints = np.zeros(3, np.int64)
-        # Python's own hash has another seed in each process, so nobody can send texts that collide.
-        self._seed = np.uint64(hash("a seed of texts") & (2**64 - 1))
+        # Nobody can send texts that collide. Python's own seed would not do: Spark fixes it.
+        self._seed = np.uint64(int.from_bytes(os.urandom(8)))
 
     def __len__(self) -> int:
         """The number of distinct texts."""

@@ -123,3 +123,8 @@ def test_whole_numbers_have_texts_in_their_order(values: list[int | None]) -> No
 def test_what_is_no_text_is_refused() -> None:
     with pytest.raises(TypeError):
         TextNumbers().number(pa.array([1]))
+
+
+def test_each_table_has_a_seed_of_its_own():
+    """Else texts that collide could be sent, since Spark fixes Python's own seed."""
+    assert len({int(TextNumbers()._seed) for _ in range(10)}) == 10

@@ -140,10 +140,8 @@ def test_steps_are_left_though_nobody_pushes_any_more(door: Door, recorded: Reco
     assert recorded.steps[2:] == [("shed", "s", 0.5, 0.0), ("hold back", "b", 1.0, 0.0)]
 
 
-@pytest.mark.parametrize("stream", [SHEDS, BLOCKS])
-def test_a_step_that_a_push_leaves_while_it_is_left_is_recorded_once(
-    stream: StreamDef, door: Door, recorded: Recorded
-) -> None:
+def fill_and_empty(door: Door, stream: StreamDef) -> None:
+    """Let a stream shed, or be held back, and have all that waited taken."""
     door.enter(BLOCKS, 600, 6)
     if stream is SHEDS:
         door.enter(SHEDS, 10, 1)
@@ -151,6 +149,13 @@ def test_a_step_that_a_push_leaves_while_it_is_left_is_recorded_once(
         with pytest.raises(MillpondError, match="POND-417"):
             door.enter(BLOCKS, 500, 5)
     door.leave(600)
+
+
+@pytest.mark.parametrize("stream", [SHEDS, BLOCKS])
+def test_a_step_that_a_push_leaves_while_it_is_left_is_recorded_once(
+    stream: StreamDef, door: Door, recorded: Recorded
+) -> None:
+    fill_and_empty(door, stream)
     record = recorded.record
 
     def push_meanwhile(*step: Any) -> None:
@@ -168,13 +173,7 @@ def test_a_step_that_a_push_leaves_while_it_is_left_is_recorded_once(
 def test_a_step_that_cannot_be_recorded_is_not_left(
     stream: StreamDef, door: Door, recorded: Recorded
 ) -> None:
-    door.enter(BLOCKS, 600, 6)
-    if stream is SHEDS:
-        door.enter(SHEDS, 10, 1)
-    else:
-        with pytest.raises(MillpondError, match="POND-417"):
-            door.enter(BLOCKS, 500, 5)
-    door.leave(600)
+    fill_and_empty(door, stream)
 
     def fail(*_: Any) -> None:
         raise MillpondError("STORE-603", "the disk is full")
