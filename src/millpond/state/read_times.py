@@ -13,7 +13,8 @@ driver may have led in between; otherwise all that may have been told counts as 
 The file: a header of 96 bytes (who wrote it), then int64 values: the last clock that was shown, up
 to when the sources count as read that are not named, the last 16 times in which nobody could push
 (from, to; none is 0, 0), and pairs of a stream's id and up to when its source was read. Each value
-that changes is one aligned word, so that none is half written.
+is one aligned word with its complement behind it, so a file with a value that is damaged, or half
+written when the process was killed, is not believed.
 """
 
 from __future__ import annotations
@@ -36,6 +37,31 @@ MOST_ABSENCES = 16
 #: Words before the streams' pairs.
 _FIRST = 2 + 2 * MOST_ABSENCES
 _PAGE = mmap.PAGESIZE
+
+
+class _Words:
+    """The values of a file: int64, each with its complement behind it."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._held = memory.cast("B").cast("q")
+
+    def __len__(self) -> int:
+        return len(self._held) // 2
+
+    def __getitem__(self, place: int) -> int:
+        return self._held[2 * place]
+
+    def __setitem__(self, place: int, value: int) -> None:
+        self._held[2 * place], self._held[2 * place + 1] = value, ~value
+
+    def are_whole(self) -> bool:
+        return all(self._held[at] == ~self._held[at + 1] for at in range(0, 2 * len(self), 2))
+
+
+def _count_bytes(streams: int) -> int:
+    """How long a file for so many streams is: whole pages."""
+    size = _HEADER + 16 * (_FIRST + 2 * streams)
+    return -(-size // _PAGE) * _PAGE
 
 
 @dataclass(frozen=True)
@@ -76,7 +102,7 @@ class ReadTimes:
         self._owner = None if incarnation is None else _name_owner(incarnation)
         self.before = None if self._owner is None else _read(self._path, self._owner)
         self._places: dict[int, int] = {}
-        self._words = memoryview(bytearray(_FIRST * 8)).cast("q")
+        self._words = _make_room()
         self._is_mapped = False
 
     def begin(self, times: Times) -> None:
@@ -86,10 +112,12 @@ class ReadTimes:
         """
         if self._owner is None:
             return
-        size = _round_up(_HEADER + 8 * (_FIRST + 2 * len(times.read)))
-        words = memoryview(bytearray(size)).cast("B")
-        words[: len(self._owner)] = self._owner
-        numbers = words[_HEADER:].cast("q")
+        size = _count_bytes(len(times.read))
+        content = memoryview(bytearray(size))
+        content[: len(self._owner)] = self._owner
+        numbers = _Words(content[_HEADER:])
+        for place in range(len(numbers)):
+            numbers[place] = 0
         numbers[0], numbers[1] = times.shown, times.unread
         for place, absence in enumerate(times.away):
             numbers[2 + 2 * place], numbers[3 + 2 * place] = absence
@@ -100,7 +128,7 @@ class ReadTimes:
             beside = self._path.with_name(NAME + ".new")
             descriptor = open_owner_only(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
             try:
-                os.pwrite(descriptor, words, 0)
+                os.pwrite(descriptor, content, 0)
                 fresh = mmap.mmap(descriptor, size)
             finally:
                 os.close(descriptor)
@@ -109,7 +137,7 @@ class ReadTimes:
 
     def _take(self, fresh: mmap.mmap, places: dict[int, int]) -> None:
         # The file before is unmapped once nobody writes into it any more.
-        self._words = memoryview(fresh)[_HEADER:].cast("q")
+        self._words = _Words(memoryview(fresh)[_HEADER:])
         self._is_mapped, self._places = True, places
 
     def withdraw(self) -> None:
@@ -144,8 +172,13 @@ class ReadTimes:
 
     def close(self) -> None:
         """Close the file; closing again does nothing, and neither does what is noted after it."""
-        self._words = memoryview(bytearray(_FIRST * 8)).cast("q")
+        self._words = _make_room()
         self._is_mapped, self._places = False, {}
+
+
+def _make_room() -> _Words:
+    """Where values go that are kept nowhere."""
+    return _Words(memoryview(bytearray(16 * _FIRST)))
 
 
 def _name_owner(incarnation: str) -> bytes | None:
@@ -163,16 +196,13 @@ def _read(path: Path, owner: bytes) -> Times | None:
         content = path.read_bytes()
     except OSError:
         return None
-    if len(content) < _HEADER + 8 * _FIRST or content[: len(owner)] != owner:
+    if len(content) < _count_bytes(0) or len(content) % 16 or content[: len(owner)] != owner:
         return None
-    return _decode(memoryview(content[_HEADER : len(content) - len(content) % 8]).cast("q"))
+    words = _Words(memoryview(content)[_HEADER:])
+    return _decode(words) if words.are_whole() else None
 
 
-def _decode(words: memoryview[int]) -> Times:
+def _decode(words: _Words) -> Times:
     pairs = [(words[at], words[at + 1]) for at in range(2, len(words) - 1, 2)]
     away = tuple(pair for pair in pairs[:MOST_ABSENCES] if pair != (0, 0))
     return Times(words[0], words[1], away, {id: upto for id, upto in pairs[MOST_ABSENCES:] if id})
-
-
-def _round_up(size: int) -> int:
-    return -(-size // _PAGE) * _PAGE

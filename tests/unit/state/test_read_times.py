@@ -88,6 +88,20 @@ def test_a_file_that_cannot_be_written_leaves_no_old_one(tmp_path, monkeypatch):
     assert ReadTimes(tmp_path, STORE).before is None
 
 
+@pytest.mark.parametrize("at", range(0, 96 + 16 * 36, 5))
+def test_no_damaged_value_is_believed(tmp_path, at):
+    """Behind the header each byte counts; in it, those that say whose the file is."""
+    times = begin(tmp_path)
+    times.show(500)
+    times.note(7, 300)
+    content = bytearray((tmp_path / NAME).read_bytes())
+    named = content.index(b"\n") + 1
+    content[at] ^= 0x10
+    (tmp_path / NAME).write_bytes(content)
+    is_padding = named <= at < 96
+    assert (ReadTimes(tmp_path, STORE).before is None) != is_padding
+
+
 def test_it_outlives_sigkill(tmp_path):
     program = (
         "import os, signal\nfrom pathlib import Path\n"
