@@ -114,9 +114,9 @@ def test_it_is_said_if_every_start_will_compile_again(
 
 
 def test_a_person_at_a_terminal_is_told_once_where_the_log_is_quiet(
-    compiling: Compiling, monkeypatch: pytest.MonkeyPatch
+    compiling: Compiling, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logging.getLogger("millpond.compile"), "level", logging.WARNING)
+    caplog.set_level(logging.WARNING, "millpond.compile")
     monkeypatch.setattr(sys, "stderr", Terminal())
     for _ in range(9):
         compiling.compile(LONG / 4)
