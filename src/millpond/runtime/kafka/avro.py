@@ -22,8 +22,8 @@ from millpond.engine.admission.text_values import column_of
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.client import source_error
-from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.packages import import_fastavro
+from millpond.runtime.kafka.settings import KafkaOptions
 
 _SECONDS = 10.0
 #: How many bytes of a value that cannot be decoded are kept, as hexadecimal digits.

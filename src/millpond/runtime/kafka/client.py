@@ -9,8 +9,8 @@ from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.client_log import Complaints, log
-from millpond.runtime.kafka.options import KafkaOptions, read_start
 from millpond.runtime.kafka.packages import import_kafka
+from millpond.runtime.kafka.settings import KafkaOptions, read_start
 
 #: Offsets by topic and by partition, as JSON has them.
 Offsets = dict[str, dict[str, int]]

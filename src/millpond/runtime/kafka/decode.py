@@ -18,8 +18,8 @@ from millpond.engine.admission.given_rows import CORRUPT, REFUSED
 from millpond.engine.admission.text_values import read_json_rows
 from millpond.model.schema import Schema, parts_of
 from millpond.runtime.kafka.avro import AvroDecoder
-from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import Records
+from millpond.runtime.kafka.settings import KafkaOptions
 
 #: What a member of JSON has to be for Arrow's reader; a text for all other types.
 _JSON_TYPES = {

@@ -14,8 +14,8 @@ from typing import Any
 
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.client import make_consumer, naming_errors, source_error
-from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.packages import import_kafka
+from millpond.runtime.kafka.settings import KafkaOptions
 
 #: How many records are decoded together.
 BATCH = 16_384

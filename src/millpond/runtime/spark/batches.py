@@ -19,8 +19,8 @@ from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, bu
 from millpond.runtime.chunks import Chunk
 from millpond.runtime.kafka.chunks import chunk_of, partition_name
 from millpond.runtime.kafka.decode import make_decoder
-from millpond.runtime.kafka.options import KafkaOptions
 from millpond.runtime.kafka.read_range import OffsetRange, read_range
+from millpond.runtime.kafka.settings import KafkaOptions
 from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.parquet import length, open_groups
 from millpond.runtime.spark.sources import BLOCK, FILE, LENGTH

@@ -14,7 +14,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -26,16 +26,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from millpond.catalog.objects import StreamDef
 from millpond.runtime.spark.checkpoint import note_once
 from millpond.runtime.spark.kafka_source import (
     RangesReader,
+    describe_topics,
     note_start,
     range_columns,
     ranges_of,
     topics_of,
 )
-from millpond.runtime.spark.sources import list_paths
+
+if TYPE_CHECKING:
+    from millpond.catalog.objects import StreamDef
 
 NAME = "millpond_history"
 _FILES = "history_files.json"
@@ -56,17 +58,17 @@ def history_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataF
         stream: The stream.
         folder: Its checkpoint's folder, which also keeps the list of the files.
     """
+    # The process of the reader does not need it, and would load half of Millpond with it.
+    from millpond.runtime.spark.sources import list_paths
+
     spark.dataSource.register(HistoryThenLive)
     assert stream.history is not None
-    live = {} if stream.source is None else note_start(stream, folder)
+    live = None if stream.source is None else describe_topics(stream, note_start(stream, folder))
     note_once(folder, _FILES, lambda: list_paths(spark, stream.as_history()))
-    reader = spark.readStream.format(NAME).option("name", stream.name)
-    reader = reader.option("files", str(folder / _FILES))
+    reader = spark.readStream.format(NAME).option("files", str(folder / _FILES))
     reader = reader.option("history", json.dumps(stream.history.source.options))
     reader = reader.option("slots", str(spark.sparkContext.defaultParallelism))
-    reader = reader.option("columns", json.dumps(stream.schema.to_json()))
-    options = None if stream.source is None else stream.source.options
-    return reader.option("facts", json.dumps([options, live])).load()
+    return (reader if live is None else reader.option("facts", live)).load()
 
 
 def find_partitions(folder: Path, batch_id: int) -> list[tuple[str, int]] | None:
@@ -105,27 +107,22 @@ class HistoryThenLive(DataSource):
         return _SCHEMA
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        given, start = json.loads(self.options["facts"])
         history = json.loads(self.options["history"])
         slots = int(self.options["slots"])
-        live = None
-        if given is not None:
-            live = ranges_of(self.options["name"], self.options["columns"], given, start, slots)
+        facts = self.options.get("facts")
+        live = None if facts is None else ranges_of(facts, slots)
         most = int(history.get("maxfilespertrigger", _MOST_FILES))
-        return HistoryReader(Path(self.options["files"]), most, slots, live, start)
+        return HistoryReader(Path(self.options["files"]), most, slots, live)
 
 
 class HistoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Says how far the files, and then the topics, go."""
 
-    def __init__(
-        self, files: Path, most: int, slots: int, live: RangesReader | None, start: dict[str, Any]
-    ) -> None:
+    def __init__(self, files: Path, most: int, slots: int, live: RangesReader | None) -> None:
         self._list = files
         self._most = most
         self._slots = slots
         self._live = live
-        self._start = start
         self._paths: list[str] | None = None
 
     @property
@@ -149,7 +146,7 @@ class HistoryReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             done = start["files"]
             if done < len(self._files):
                 return {"files": min(done + self._most, len(self._files))}
-            return {"live": self._start}
+            return {"live": {} if self._live is None else self._live.initialOffset()}
         if self._live is None:
             time.sleep(_IDLE_SECONDS)
             return start

@@ -2,6 +2,9 @@
 
 Spark keeps in its checkpoint up to where each batch goes; records never pass through Spark's rows,
 which is why a task needs no more than Kafka's client and admission.
+
+Spark starts a process for each stream, which loads this file to ask the brokers. What only the
+driver needs is loaded where it is called: it would be most of that process's work at the start.
 """
 
 from __future__ import annotations
@@ -9,8 +12,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,13 +25,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from millpond.catalog.objects import SourceDef, StreamDef
-from millpond.model.schema import Schema
-from millpond.runtime.kafka.avro import check_avro
 from millpond.runtime.kafka.client import Offsets, Topics, find_short
-from millpond.runtime.kafka.options import KafkaOptions, kafka_options, payload_names
 from millpond.runtime.kafka.read_range import OffsetRange, describe_short, loss_error
+from millpond.runtime.kafka.settings import KafkaOptions
 from millpond.runtime.spark.checkpoint import note_once
+
+if TYPE_CHECKING:
+    from millpond.catalog.objects import StreamDef
 
 NAME = "millpond_kafka"
 #: In an offset, beside the topics: how many records waited in them, and how many are left.
@@ -51,6 +55,9 @@ def check_topics(stream: StreamDef) -> None:
     Raises:
         MillpondError: CQL-214 for its options and columns, DATA-502 for the topics.
     """
+    from millpond.runtime.kafka.avro import check_avro
+    from millpond.runtime.kafka.options import kafka_options, payload_names
+
     options = kafka_options(stream)
     if options.format == "avro":
         check_avro(options, payload_names(stream, options))
@@ -70,14 +77,9 @@ def ranges_frame(spark: SparkSession, stream: StreamDef, folder: Path) -> DataFr
         folder: Its checkpoint's folder, which also keeps where the stream began.
     """
     spark.dataSource.register(KafkaRanges)
-    assert stream.source is not None
-    start = note_start(stream, folder)
-    facts = json.dumps([stream.source.options, start])
+    facts = describe_topics(stream, note_start(stream, folder))
     slots = str(spark.sparkContext.defaultParallelism)
-    reader = spark.readStream.format(NAME).option("name", stream.name).option("slots", slots)
-    return (
-        reader.option("columns", json.dumps(stream.schema.to_json())).option("facts", facts).load()
-    )
+    return spark.readStream.format(NAME).option("slots", slots).option("facts", facts).load()
 
 
 def note_start(stream: StreamDef, folder: Path) -> dict[str, Any]:
@@ -86,13 +88,17 @@ def note_start(stream: StreamDef, folder: Path) -> dict[str, Any]:
     return found
 
 
-def ranges_of(
-    name: str, columns: str, given: dict[str, str], start: dict[str, Any], slots: int
-) -> RangesReader:
-    """Make the reader of a stream's topics from what the options of a data source say."""
-    schema = Schema.from_json(json.loads(columns))
-    stream = StreamDef(0, name, schema, source=SourceDef("kafka", given))
-    return RangesReader(kafka_options(stream), start, slots)
+def describe_topics(stream: StreamDef, start: dict[str, Any]) -> str:
+    """What a reader of a stream's topics has to know, as an option of a data source."""
+    from millpond.runtime.kafka.options import kafka_options
+
+    return json.dumps([asdict(kafka_options(stream)), start])
+
+
+def ranges_of(facts: str, slots: int) -> RangesReader:
+    """Make the reader of a stream's topics from what `describe_topics` gave."""
+    given, start = json.loads(facts)
+    return RangesReader(KafkaOptions.from_json(given), start, slots)
 
 
 def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
@@ -107,6 +113,8 @@ def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
 
 def _find_start(stream: StreamDef) -> dict[str, Any]:
     """The offset where the stream would begin now."""
+    from millpond.runtime.kafka.options import kafka_options
+
     topics = Topics(kafka_options(stream))
     try:
         return {**topics.find_start(), IDS: topics.find_ids()}
@@ -152,9 +160,7 @@ class KafkaRanges(DataSource):
         return _SCHEMA
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        given, start = json.loads(self.options["facts"])
-        slots = int(self.options["slots"])
-        return ranges_of(self.options["name"], self.options["columns"], given, start, slots)
+        return ranges_of(self.options["facts"], int(self.options["slots"]))
 
 
 class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -279,6 +279,7 @@ class SparkRuntime:
                 self._catch_up(stream, kept)
 
     def _catch_up(self, stream: StreamDef, kept: SupervisedQuery) -> None:
+        self._supervisor.await_begin(kept)
         if kept.query is None:
             raise kept.absent() or sources.unreadable_error(stream, RuntimeError("it never was"))
         try:

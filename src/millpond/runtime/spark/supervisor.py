@@ -8,6 +8,7 @@ attempts grow, so that a source that stays away costs little.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +30,13 @@ _NOTHING_NEW = "Waiting for data to arrive"
 #: How long a source waits that was being read when Spark ended, by how often in a row that was. So
 #: a file that takes all memory does not end Spark so often that it is given up.
 _SUSPECT_SECONDS = (0, 0, 150, 300, 600)
+#: How many sources begin at a time. One in Python is a process of its own, and Spark gives that ten
+#: seconds to be there: if twenty begin at once, they take each other's time, and fail.
+_MOST_BEGIN = max(2, os.cpu_count() or 1)
+#: How Spark's word for a query begins that has not looked at its source yet, and after how many
+#: seconds of that the others do not wait for it any more.
+_BEGINS, _BEGIN_SECONDS = "Initializing", 15.0
+_TURN_SECONDS = 0.05
 
 
 class SupervisedQuery:
@@ -45,6 +53,7 @@ class SupervisedQuery:
         error: Why the query is stopped; None while it runs.
         reading: Whether a batch is being read, or was when the query failed.
         ends: How often in a row Spark ended while a batch was being read.
+        started_at: When the query was started last, by `time.monotonic`.
         looked: When the query was seen to have nothing new to read, by `time.monotonic`; None if
             it was not at the last look.
     """
@@ -71,7 +80,28 @@ class SupervisedQuery:
         self.error: Exception | None = None
         self.reading = False
         self.ends = 0
+        self.started_at = 0.0
         self.looked: float | None = None
+
+    def begin(self) -> None:
+        """Start the query."""
+        self.started_at = time.monotonic()
+        self.query = self.start()
+
+    @property
+    def begins(self) -> bool:
+        """Whether a source's query was started just now, and Spark still opens the source."""
+        query = self.query
+        if (
+            query is None
+            or self.stream is None
+            or time.monotonic() > self.started_at + _BEGIN_SECONDS
+        ):
+            return False
+        try:
+            return str(query._jsq.status().message()).startswith(_BEGINS)
+        except Exception:  # the JVM is gone
+            return False
 
     def stop(self) -> None:
         """End the query; a batch on its way is finished or fails."""
@@ -132,6 +162,8 @@ class Supervisor:
             Exception: what `kept.start` raised, unless `patient`.
         """
         key = kept.stream.id if kept.stream is not None else None
+        if kept.stream is not None:
+            self._await_turn()
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -140,7 +172,7 @@ class Supervisor:
                 before.stop()
             try:
                 if self._paused is None:
-                    kept.query = kept.start()
+                    kept.begin()
                 elif patient:
                     self._report_stopped(kept, self._paused)
                 else:
@@ -180,7 +212,7 @@ class Supervisor:
                 self._report_stopped(kept, reason)
 
     def resume(self) -> None:
-        """Start all queries again, on the Spark that runs now; suspects later."""
+        """Start all queries again, on the Spark that runs now; many by and by, suspects later."""
         with self._lock:
             for kept in self._queries.values():
                 kept.failures = 0
@@ -188,13 +220,39 @@ class Supervisor:
                     kept.failures, kept.retry_at = 1, time.monotonic() + wait
                     self._report_stopped(kept, _suspect_error(kept.ends, wait))
                     continue
-                try:
-                    kept.query = kept.start()
-                except Exception as error:
-                    self._handle_failure(kept, error)
+                if kept.stream is None or self._has_turn():
+                    self._begin(kept)
                 else:
-                    self._report_resumed(kept)
+                    kept.retry_at = time.monotonic()
             self._paused = None
+
+    def _begin(self, kept: SupervisedQuery) -> None:
+        """Start a query; if it cannot be started, it is tried again later."""
+        try:
+            kept.begin()
+        except Exception as error:
+            self._handle_failure(kept, error)
+        else:
+            if not kept.failures:
+                self._report_resumed(kept)
+
+    def _has_turn(self) -> bool:
+        """Whether another query may begin."""
+        return sum(kept.begins for kept in list(self._queries.values())) < _MOST_BEGIN
+
+    def _await_turn(self) -> None:
+        """Wait until another query may begin."""
+        end = time.monotonic() + _BEGIN_SECONDS
+        while not self._has_turn() and time.monotonic() < end:
+            if self._stopping.wait(_TURN_SECONDS):
+                return
+
+    def await_begin(self, kept: SupervisedQuery) -> None:
+        """Wait until a query was started, unless it has failed or Spark is away."""
+        while kept.query is None and not (kept.failures or self._paused):
+            is_dropped = kept not in list(self._queries.values())
+            if is_dropped or self._stopping.wait(_TURN_SECONDS):
+                return
 
     def inbox_trouble(self) -> MillpondError | None:
         """Why pushed rows do not become visible; None while they do."""
@@ -243,7 +301,7 @@ class Supervisor:
                 return
             if kept.worn():
                 kept.stop()
-                kept.query = kept.start()
+                kept.begin()
             self._check_source(kept)
             self._report_read(kept)
             # Spark reports progress after a batch, and after ten seconds without one.
@@ -254,12 +312,9 @@ class Supervisor:
         if kept.retry_at is None:
             error = query.exception() if query is not None else None
             self._handle_failure(kept, error or RuntimeError("the streaming query ended"))
-        elif time.monotonic() >= kept.retry_at:
+        elif time.monotonic() >= kept.retry_at and self._has_turn():
             kept.retry_at = None
-            try:
-                kept.query = kept.start()
-            except Exception as error:
-                self._handle_failure(kept, error)
+            self._begin(kept)
 
     def _report_read(self, kept: SupervisedQuery) -> None:
         """Note up to when a source was read, for a stream whose clock goes on meanwhile.

@@ -14,8 +14,8 @@ from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.delta.options import table_path
 from millpond.runtime.delta.packages import import_deltalake
 from millpond.runtime.delta.table_log import first_line
-from millpond.runtime.kafka.options import read_config
 from millpond.runtime.kafka.packages import import_kafka
+from millpond.runtime.kafka.settings import read_config
 from millpond.runtime.postgres.connect import (
     SERVER_OPTIONS,
     import_psycopg2,

@@ -21,8 +21,8 @@ from typing import Any
 
 from millpond.catalog.sink_def import SinkDef
 from millpond.runtime.kafka.client_log import Complaints, log
-from millpond.runtime.kafka.options import client_settings
 from millpond.runtime.kafka.packages import import_kafka
+from millpond.runtime.kafka.settings import client_settings
 from millpond.runtime.secrets_file import hide_secrets
 from millpond.service.json_values import dumps
 from millpond.service.sinks.cursor_sender import CursorSender, Delivered

@@ -11,7 +11,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.runtime.kafka import client
 from millpond.runtime.kafka.client import Topics
-from millpond.runtime.kafka.options import KafkaOptions
+from millpond.runtime.kafka.settings import KafkaOptions
 
 kafka = pytest.importorskip("confluent_kafka")
 

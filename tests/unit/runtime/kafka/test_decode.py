@@ -17,7 +17,7 @@ from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING
 from millpond.runtime.kafka import decode
 from millpond.runtime.kafka.avro import AvroDecoder
-from millpond.runtime.kafka.options import KafkaOptions
+from millpond.runtime.kafka.settings import KafkaOptions
 
 SCHEMA = Schema(
     (Field("n", "INTEGER"), Field("x", "DOUBLE"), Field("t", "VARCHAR"), Field("b", "BOOLEAN"))

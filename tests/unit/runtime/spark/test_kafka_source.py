@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -201,3 +203,15 @@ def test_ends_are_those_of_the_topic_whose_id_is_noted() -> None:
     reader = reader_of(Brokers(lambda _: None, remake))
     offset = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     assert (offset["t"], offset[IDS]) == ({"0": 2}, {"t": "second"})
+
+
+@pytest.mark.parametrize("module", ["kafka_source", "history_source"])
+def test_the_process_that_asks_the_brokers_loads_little(module: str) -> None:
+    """There is one for each stream, and twenty that start together share the cores."""
+    heavy = ("sqlglot", "duckdb", "httpx", "millpond.catalog.objects")
+    code = (
+        f"import sys, millpond.runtime.spark.{module}\n"
+        f"print([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

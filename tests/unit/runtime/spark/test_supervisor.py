@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark import supervisor
@@ -81,3 +83,73 @@ def test_waits_keep_spark_from_being_given_up() -> None:
     waits = [*supervisor._SUSPECT_SECONDS[1:], *[supervisor._SUSPECT_SECONDS[-1]] * 10]
     for first in range(len(waits) - _MOST_ENDS):
         assert sum(waits[first : first + _MOST_ENDS]) > _WITHIN_SECONDS
+
+
+class Query:
+    """A streaming query that opens its source until it is told that it has."""
+
+    isActive, lastProgress = True, None
+
+    def __init__(self, started: list[Query]) -> None:
+        self.said = "Initializing sources"
+        self._jsq = SimpleNamespace(status=lambda: SimpleNamespace(message=lambda: self.said))
+        started.append(self)
+
+    def stop(self) -> None: ...
+
+
+def test_few_sources_begin_at_a_time(
+    kept: Supervisor, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each waits for all others' processes, longer than Spark waits for its own."""
+    monkeypatch.setattr(supervisor, "_MOST_BEGIN", 2)
+    started: list[Query] = []
+    kept.pause(ENDED)
+    for number in range(3, 8):
+        stream = cast(Any, SimpleNamespace(id=number, name=f"s{number}"))
+        kept.keep(SupervisedQuery(stream, lambda: cast(Any, Query(started))))
+    kept.resume()
+    assert len(started) == 2
+    assert sorted(pipeline.stopped) == [5, 6, 7]  # Spark starts, for them
+
+    def look() -> None:
+        for number in range(3, 8):
+            kept._check(cast(Any, kept.get(number)))
+
+    monkeypatch.setattr(Pipeline, "counts_idle", lambda *_: False, raising=False)
+    look()
+    assert len(started) == 2
+    started[0].said = "Getting offsets from KafkaRanges"
+    look()
+    assert len(started) == 3
+    for query in started:
+        query.said = "Waiting for data to arrive"
+    look()
+    assert len(started) == 5
+    assert not pipeline.stopped
+
+    more = SupervisedQuery(
+        cast(Any, SimpleNamespace(id=9, name="s9")), lambda: cast(Any, Query(started))
+    )
+    thread = threading.Thread(target=kept.keep, args=(more,))
+    thread.start()
+    thread.join(0.2)
+    assert len(started) == 5
+    inbox = SupervisedQuery(None, lambda: cast(Any, Query([])))
+    kept.keep(inbox)  # rows that are pushed wait for no source
+    assert inbox.query is not None
+    started[4].said = "Waiting for data to arrive"
+    wait_until(lambda: len(started) == 6)
+    thread.join()
+
+
+def test_a_source_that_is_long_in_beginning_keeps_nobody_waiting(
+    kept: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_MOST_BEGIN", 1)
+    monkeypatch.setattr(supervisor, "_BEGIN_SECONDS", 0.1)
+    started: list[Query] = []
+    for number in (3, 4, 5):
+        stream = cast(Any, SimpleNamespace(id=number, name=f"s{number}"))
+        kept.keep(SupervisedQuery(stream, lambda: cast(Any, Query(started))))
+    assert len(started) == 3
