@@ -64,7 +64,8 @@ def test_a_stream_says_which_windows_need_more_than_its_retain(pond: Pond) -> No
     """)
     (s,) = pond.execute("DESCRIBE s")
     (arrivals,) = pond.execute("DESCRIBE arrivals")
-    assert s.facts is not None and arrivals.facts is not None
+    assert s.facts is not None
+    assert arrivals.facts is not None
     assert s.facts["kept longer for"] == "q, long, since"
     assert arrivals.facts["kept longer for"] == "last"
 
