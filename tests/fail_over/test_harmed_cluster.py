@@ -13,12 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.tools.faulty_object_store import BUCKET, FAULTS, FaultyObjectStore, serve_objects
+from tests.tools.followed_life import PATIENCE
 from tests.tools.two_servers import SERVERS, TwoServers, survive
 from tests.waiting import wait_until
 
@@ -28,7 +29,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROUNDS = int(os.environ.get("MILLPOND_KILLS", "30"))
 OF_WORKERS = ("kill executor", "stop executor", "kill worker", "stop worker", "lose disks")
-PAIRS = ("kill executor", "kill worker", "fails", "refused")
+PAIRS = ("kill executor", "kill worker", "refused", "stopped")
+#: How many seconds a fault of the storage lasts: fewer and more than a leader may be silent.
+PAUSES = (2, 9)
 WORKERS = 2
 
 
@@ -63,24 +66,25 @@ class HarmedCluster:
 
     def befall(self, faults: tuple[str, ...], leads: int) -> None:
         """Let the faults begin at about one time, and end."""
-        wait_until(lambda: len(self.list_executors()) >= WORKERS, 240, "executors are missing")
+        wait_until(lambda: len(self.list_executors()) >= WORKERS, PATIENCE, "executors are missing")
         of_store = [fault for fault in FAULTS if fault in faults]
         if of_store:
-            [self._objects.fault], self._objects.befallen = of_store, 0
-        for fault in faults:
-            if fault in OF_WORKERS:
-                self._harm_workers(fault)
+            [self._objects.fault] = of_store
+            wait_until(self._objects.is_felt, PATIENCE, "nobody asks the store")
+        mend = [self._harm_workers(fault) for fault in faults if fault in OF_WORKERS]
         harmed = [fault for fault in faults if fault in SERVERS]
         for fault in harmed:
             self.servers.harm(leads, fault)
+        for repair in mend:
+            repair()
         if of_store:
-            wait_until(lambda: self._objects.befallen > 4, 60, "nobody asks the store")
-            time.sleep(2)
+            time.sleep(random.choice(PAUSES))
             self._objects.fault = None
         if harmed:
             self.servers.bring_back(leads)
 
-    def _harm_workers(self, fault: str) -> None:
+    def _harm_workers(self, fault: str) -> Callable[[], None]:
+        """Let a fault of the workers begin; return what ends it."""
         what, _, kind = fault.partition(" ")
         number = random.randrange(WORKERS)
         worker = self._cluster.workers[number]
@@ -89,10 +93,10 @@ class HarmedCluster:
                 clean = ["find", str(self.caches), "-type", "f", "-delete"]
                 subprocess.run(["nsenter", "-t", str(one.pid), "-m", *clean], check=False)
         elif what == "stop":
-            pid = worker.pid if kind == "worker" else self.list_executors()[0]
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(4)
-            os.kill(pid, signal.SIGCONT)
+            pid = worker.pid if kind == "worker" else random.choice(self.list_executors())
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+            return lambda: wake_later(pid)
         elif kind == "executor":
             with suppress(ProcessLookupError):
                 os.kill(random.choice(self.list_executors()), signal.SIGKILL)
@@ -100,10 +104,18 @@ class HarmedCluster:
             worker.kill()
             worker.wait()
             self._cluster.workers.pop(number)
-            self._cluster.start_worker(self._alone)
+            return lambda: self._cluster.start_worker(self._alone)
+        return lambda: None
 
     def close(self) -> None:
         self._cluster.close()
+
+
+def wake_later(pid: int) -> None:
+    """Let a stopped process go on after a while."""
+    time.sleep(4)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -1,25 +1,28 @@
 """An object store of S3's protocol on loopback, whose answers can be made to fail.
 
 It keeps objects in memory and asks nobody who they are. It knows what `obstore` asks: GET, PUT
-(only if absent, too), DELETE, uploads in parts, lists.
+(only if absent, too), DELETE, uploads in parts, lists. What it keeps outlives a kill, like a disk.
 """
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 #: What may befall a request: it takes a while; it fails and nothing is done; it is done, and its
-#: answer is lost; the store says that too much is asked of it; nothing answers.
-Fault = Literal["slow", "fails", "lost answer", "refused", "silent"]
+#: answer is lost; the store says that too much is asked of it; nothing answers; the store is killed
+#: and nobody listens until it is started again; it is stopped, and does what it was asked when it
+#: goes on, though whoever asked may have given up.
+Fault = Literal["slow", "fails", "lost answer", "refused", "silent", "killed", "stopped"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 BUCKET = "pond"
 
@@ -29,15 +32,16 @@ class FaultyObjectStore:
 
     Attributes:
         url: Where it is.
-        fault: What befalls requests now; None for nothing.
         delay: How long a slow or silent request takes, in seconds.
-        befallen: How many requests something has befallen.
+        befallen: How many requests the last fault has befallen, or connections it has cut.
         reads: How often each object was read.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        self.fault: Fault | None = None
+        self._fault: Fault | None = None
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         self.delay = 0.4
         self.befallen = 0
         self.reads: Counter[str] = Counter()
@@ -48,10 +52,43 @@ class FaultyObjectStore:
         class Handler(_Handler):
             objects = store
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._handler = Handler
+        self._server = self._listen(0)
+        self._port = int(self._server.server_address[1])
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def _listen(self, port: int) -> _Server:
+        server = _Server(("127.0.0.1", port), self._handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    @property
+    def fault(self) -> Fault | None:
+        """What befalls requests now; None for nothing."""
+        return self._fault
+
+    @fault.setter
+    def fault(self, fault: Fault | None) -> None:
+        before, self._fault = self._fault, fault
+        if fault is not None:
+            self.befallen = 0
+        if fault == "stopped":
+            self._goes_on.clear()
+        else:
+            self._goes_on.set()
+        if fault == "killed":
+            self.close()
+            self.befallen += self._server.cut()
+        elif before == "killed":
+            self._server = self._listen(self._port)
+
+    def is_felt(self) -> bool:
+        """Whether the fault has befallen somebody; who waits for an answer asks nothing more."""
+        return self.befallen > (0 if self._fault in ("killed", "stopped") else 4)
+
+    def wait_while_stopped(self) -> None:
+        """Return once the store is not stopped."""
+        self._goes_on.wait()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -103,6 +140,33 @@ def serve_objects() -> Iterator[FaultyObjectStore]:
         store.close()
 
 
+class _Server(ThreadingHTTPServer):
+    """Knows its connections, to cut them as the end of a process does."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[_Handler]) -> None:
+        super().__init__(address, handler)
+        self._open: set[socket.socket] = set()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def cut(self) -> int:
+        """Cut every connection; return how many there were."""
+        cut = list(self._open)
+        for connection in cut:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        return len(cut)
+
+
 class _Handler(BaseHTTPRequestHandler):
     objects: FaultyObjectStore
     protocol_version = "HTTP/1.1"
@@ -111,7 +175,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         try:
             super().handle_one_request()
-        except (ConnectionError, BrokenPipeError):
+        except (ConnectionError, ValueError):  # cut, or closed meanwhile
             self.close_connection = True
 
     def do_GET(self) -> None:
@@ -140,6 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         match fault:
             case "slow":
                 time.sleep(self.objects.delay)
+            case "stopped":
+                self.objects.wait_while_stopped()
             case "silent":
                 time.sleep(self.objects.delay)
                 self.close_connection = True

@@ -10,7 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
-from tests.tools.followed_life import FOLLOWED, FOLLOWERS, Client, Follower, check, check_followers
+from tests.tools.followed_life import (
+    FOLLOWED,
+    FOLLOWERS,
+    PATIENCE,
+    Client,
+    Follower,
+    check,
+    check_followers,
+)
 from tests.waiting import wait_until
 
 from millpond.api.client import connect
@@ -66,7 +74,7 @@ class TwoServers:
                     return port
             return None
 
-        found: int = wait_until(find, 120, "nobody leads")
+        found: int = wait_until(find, PATIENCE, "nobody leads")
         return found
 
     def _leads(self, port: int) -> bool:
@@ -74,7 +82,7 @@ class TwoServers:
             self.start(port)  # it ended by itself: another led
             return False
         try:
-            return httpx.get(f"{url_of(port)}/v1/status", timeout=2).status_code == 200
+            return httpx.get(f"{url_of(port)}/v1/status", timeout=10).status_code == 200
         except httpx.HTTPError:
             return False
 
@@ -99,13 +107,13 @@ class TwoServers:
         with socket.create_connection(("127.0.0.1", port)) as asked:
             asked.sendall(head.encode() + body)
             process.send_signal(signal.SIGCONT)
-            asked.settimeout(60)
+            asked.settimeout(PATIENCE)
             try:
                 answer = asked.recv(4096)
             except OSError:  # it ended
                 answer = b""
         assert b" 200 " not in answer.partition(b"\r\n")[0], answer
-        assert process.wait(60) != 0
+        assert process.wait(PATIENCE) != 0
 
     def close(self) -> None:
         for process in self.running.values():
@@ -151,7 +159,8 @@ def survive(
         servers.find_leader()
         client.get_further(4)
         client.stopping.set()
-        client.join(120)
+        client.join(PATIENCE)
+        assert not client.is_alive(), "the client hangs"
         assert client.trouble is None, client.trouble
         check(servers.urls, client)
         check_followers(servers.urls, client, followers)

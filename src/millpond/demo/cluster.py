@@ -234,8 +234,11 @@ def _connects(port: int) -> bool:
 def _await(
     process: subprocess.Popen[bytes], is_up: Callable[[], bool], log: Path, seconds: float = 300
 ) -> None:
-    end = time.monotonic() + seconds
+    """Wait until a process is up, as long as it runs and its log grows every so many seconds."""
+    size, end = -1, 0.0
     while not is_up():
+        if (grown := log.stat().st_size) != size:
+            size, end = grown, time.monotonic() + seconds
         if process.poll() is not None or time.monotonic() > end:
             raise RuntimeError(log.read_text(errors="replace")[-2000:])
         time.sleep(0.1)

@@ -11,7 +11,8 @@ counted), the function whose sketch it is (NULL: totals), and the packed totals
 (`millpond.synopses.blocked_totals`) or the packed sketch (`millpond.synopses.sketches`).
 
 Sketches rest on DuckDB's hashes and totals by group are computed by it; so a file says which
-version made it, and one of another version counts as empty.
+version made it, and how long the blocks of its totals are. One of another version, or with other
+blocks, counts as empty.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from millpond.state.arrow_file import (
 )
 from millpond.state.file_share import withdraw_scratch
 from millpond.state.version import Version
-from millpond.synopses.blocked_totals import BlockedTotals
+from millpond.synopses.blocked_totals import BLOCK, BlockedTotals
 from millpond.synopses.group_totals import Grouped, GroupTotals
 from millpond.synopses.sketches import SKETCHES, Sketch
 
@@ -48,7 +49,7 @@ _SCHEMA = pa.schema(
         pa.field("sketch", pa.string()),
         pa.field("totals", pa.large_binary(), nullable=False),
     ],
-    metadata={"duckdb": duckdb.__version__},
+    metadata={"duckdb": duckdb.__version__, "block": str(BLOCK)},
 )
 _NAME = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{16})\.arrow")
 #: Names of files that were not finished.

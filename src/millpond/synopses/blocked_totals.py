@@ -1,10 +1,10 @@
-"""Blocked totals: running totals of a segment's matches, one for every 4,096 of them.
+"""Blocked totals: running totals of a segment's matches, one for every 512 of them.
 
 PSoup (VLDB Journal 2003, section 5) computes an aggregate over any window from a tree over the
 data, annotated with the aggregates of its subtrees. This is the tree's lowest level: the matches of
 a segment are cut into blocks. Counts and sums run, so those of any blocks are a difference of two;
 the least and the greatest value are kept by block. What lies between the end of a window and the
-next block is read from the segment: at most 4,095 matches at either end.
+next block is read from the segment: at most 511 matches at either end.
 
 INV-BLOCK-1: blocked totals are a function of the matches, in the order of their rows.
 """
@@ -16,11 +16,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from millpond.synopses.total_walks import block_ends, block_whole
-from millpond.synopses.totals import ColumnKind, Ints, Total, Values, run_sums, sum_of_words
+from millpond.synopses.total_walks import block_ends, block_whole, extend_ends, extend_whole
+from millpond.synopses.totals import (
+    ColumnKind,
+    Ints,
+    OpenColumn,
+    Total,
+    Values,
+    merge,
+    run_sums,
+    sum_of_words,
+    total_of,
+)
 
 #: Matches of a block.
-BLOCK = 4_096
+BLOCK = 512
 
 _KINDS = (None, ColumnKind.COUNTED, ColumnKind.WHOLE, ColumnKind.DOUBLE)
 _GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
@@ -104,6 +114,48 @@ class BlockedTotals:
         # A block without values has the greatest key as its least, and the least as its greatest.
         least, greatest = int(self.least[first:last].min()), int(self.greatest[first:last].max())
         return Total(rows, count, sum_, specials, least, greatest)
+
+    def total_with(
+        self, first: int, last: int, column: OpenColumn | None, rows: Ints, sums: bool = True
+    ) -> Total:
+        """Return the total of the blocks from `first` to before `last`, and of further rows.
+
+        Args:
+            first: The first block.
+            last: The block behind the last.
+            column: The column that the totals are of.
+            rows: The further rows.
+            sums: Whether the sum is wanted; else it is left out where that saves time.
+        """
+        if column is not None and column.valid is None and self.counts is None:
+            found = self._walk(first, last, column, rows, sums)
+            if found is not None:
+                return found
+        own = self.total(first, last)
+        if not len(rows):
+            return own
+        return merge((own, Total(len(rows)) if column is None else total_of(column, rows, sums)))
+
+    def _walk(
+        self, first: int, last: int, column: OpenColumn, rows: Ints, sums: bool
+    ) -> Total | None:
+        """As `total_with` of a column without NULLs, which most are: in one walk. None: not so."""
+        ends = self.least, self.greatest
+        if self.sums is None or ends[0] is None or ends[1] is None or column.numbers is None:
+            return None
+        size = max(min(last * BLOCK, self.rows) - first * BLOCK, 0) + len(rows)
+        if not size:
+            return Total()
+        chosen = column.numbers[rows]
+        if self.kind is ColumnKind.WHOLE:
+            whole = np.ascontiguousarray(chosen, np.int64)
+            high, low, least, greatest = extend_whole(whole, self.sums, *ends, first, last)
+            return Total(size, size, (high << 32) + low, (0, 0, 0), least, greatest)
+        if sums:
+            return None
+        doubles = np.ascontiguousarray(chosen, np.float64)
+        least, greatest = extend_ends(doubles, *ends, first, last)
+        return Total(size, size, 0, (0, 0, 0), least, greatest)
 
     def pack(self) -> npt.NDArray[np.int64]:
         """Pack everything into one array, for a file; `unpack` is the inverse."""

@@ -8,6 +8,7 @@ from numba import int64, njit, types
 from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
 from millpond.synopses.wide_integers import bits_of
 
+_READ_I64_2D = types.Array(types.int64, 2, "C", readonly=True)
 _GREATEST = np.iinfo(np.int64).max
 _LEAST = np.iinfo(np.int64).min
 
@@ -44,6 +45,19 @@ def block_whole(values, block, sums, least, greatest):  # type: ignore[no-untype
         least[b], greatest[b] = first, last
 
 
+@compiled(types.UniTuple(int64, 4)(READ_I64, _READ_I64_2D, READ_I64, READ_I64, int64, int64))
+def extend_whole(values, sums, least, greatest, first, last):  # type: ignore[no-untyped-def]
+    """As `sum_whole`, of values and of the blocks from `first` to before `last`."""
+    high, low, smallest, largest = sum_whole(values)
+    if first < last:
+        high += sums[last, 0] - sums[first, 0]
+        low += sums[last, 1] - sums[first, 1]
+    for b in range(first, last):
+        smallest = min(smallest, least[b])
+        largest = max(largest, greatest[b])
+    return high, low, smallest, largest
+
+
 @njit(inline="always")
 def _key_of(value):  # type: ignore[no-untyped-def]
     """Make a double's key, as `order_keys` does."""
@@ -76,3 +90,13 @@ def find_ends(values):  # type: ignore[no-untyped-def]
         least = min(least, key)
         greatest = max(greatest, key)
     return least, greatest
+
+
+@compiled(types.UniTuple(int64, 2)(READ_F64, READ_I64, READ_I64, int64, int64))
+def extend_ends(values, least, greatest, first, last):  # type: ignore[no-untyped-def]
+    """As `find_ends`, of values and of the blocks from `first` to before `last`."""
+    smallest, largest = find_ends(values)
+    for b in range(first, last):
+        smallest = min(smallest, least[b])
+        largest = max(largest, greatest[b])
+    return smallest, largest

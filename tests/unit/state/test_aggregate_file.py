@@ -74,11 +74,13 @@ def test_a_sketch_of_a_later_version_is_made_again(store: Path) -> None:
         read_totals(path)
 
 
-def test_what_another_version_of_duckdb_made_is_not_used(
-    store: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("other", [{"duckdb": "0.0.1"}, {"block": "4096"}])
+def test_what_another_version_made_is_not_used(
+    store: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str]
 ) -> None:
-    """Sketches are of its hashes, which may be others."""
-    older = aggregate_file._SCHEMA.with_metadata({"duckdb": "0.0.1"})
+    """Sketches are of DuckDB's hashes, which may be others; blocks may have another length."""
+    own = aggregate_file._SCHEMA.metadata
+    older = aggregate_file._SCHEMA.with_metadata({**own, **other})
     with monkeypatch.context() as patch:
         patch.setattr(aggregate_file, "_SCHEMA", older)
         path = write(store)

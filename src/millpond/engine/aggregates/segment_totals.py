@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import NOTHING, OpenColumn, Total, merge, read_values, total_of
+from millpond.synopses.totals import NOTHING, OpenColumn, Total, read_values, total_of
+
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 class AggregatedSegment(Protocol):
@@ -50,11 +52,11 @@ class Asked(NamedTuple):
     sketch: str | None = None
 
 
-def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[int, int]:
-    """Find the rows [lo, hi) with low ≤ ts ≤ high."""
+def find_rows(segment: AggregatedSegment, low: int | None, high: int | None) -> tuple[int, int]:
+    """Find the rows [lo, hi) with low ≤ ts ≤ high; None: there is no such bound."""
     ts = segment.ts
     lo = 0 if low is None else int(ts.searchsorted(low))
-    return lo, int(ts.searchsorted(high, side="right"))
+    return lo, len(ts) if high is None else int(ts.searchsorted(high, side="right"))
 
 
 def compute_totals(
@@ -114,11 +116,22 @@ def read_totals(
         end = cut.start(last) if last >= first else lo
     if last < first:
         return compute_totals(segment, asked, lo, hi)
-    begin = cut.start(first) if first < cut.blocks else size
-    parts = zip(
-        compute_totals(segment, asked, lo, min(begin, hi)),
-        (own.total(first, last) for own in blocks),
-        compute_totals(segment, asked, end, hi),
-        strict=True,
-    )
-    return [merge(own) for own in parts]
+    # Before the first block nothing matches.
+    begin = lo if not first else min(cut.start(first), hi) if first < cut.blocks else hi
+    edges = [_find_matches(segment, *edge) for edge in ((lo, begin), (end, hi))]
+    edges = [edge for edge in edges if len(edge)]
+    rows = edges[0] if len(edges) == 1 else np.concatenate([_NO_ROWS, *edges])
+    return [
+        own.total_with(first, last, None, rows, each.sums)
+        if each.column is None
+        else own.total_with(first, last, segment.column(each.column), rows, each.sums)
+        for each, own in zip(asked, blocks, strict=True)
+    ]
+
+
+def _find_matches(segment: AggregatedSegment, lo: int, hi: int) -> np.ndarray:
+    """Find the rows in [lo, hi) that match."""
+    if lo >= hi:
+        return _NO_ROWS
+    rows = segment.matching(lo, hi)
+    return np.arange(lo, hi) if rows is None else rows

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock_time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -407,10 +407,15 @@ class Advancer:
                 clock = version.clock(derivation.id)
                 if derivation.id in version.streams and clock.position >= BEGINNING:
                     items.append(Runnable(derivation, clock, clock.position, clock.position))
-            jobs = [job for _, job in self._jobs.of(version, items, kept)]
-            # It is not known which process will run the group.
+            groups = [job for _, job in self._jobs.of(version, items, kept)]
+            # It is not known which process of a machine will run the group.
             times = min(self._runtime.workers, _PREPARED)
-            self._runtime.run(advance_task.prepare, [job for job in jobs for _ in range(times)])
+            jobs = [job for job in groups for _ in range(times)]
+            self._runtime.run(advance_task.prepare, jobs, self._find_near(jobs))
+
+    def _find_near(self, jobs: Sequence[AdvanceJob]) -> list[str]:
+        """The machine of each job's group: one that has its dataflow need not make it anew."""
+        return [self._runtime.prefer(job.group) for job in jobs]
 
     def _join_shared_logs(self, due: list[Runnable]) -> None:
         """Have shared logs of one shape that came to be at one position become one."""
@@ -445,7 +450,8 @@ class Advancer:
             groups = self._jobs.of(version, due, kept)
             self.running = list_steps(version, due)
             try:
-                done = self._runtime.run(advance_task.advance, [job for _, job in groups])
+                jobs = [job for _, job in groups]
+                done = self._runtime.run(advance_task.advance, jobs, self._find_near(jobs))
             finally:
                 self.running = {}
         times = EpochTimes(began, clock_time.time_ns())

@@ -56,23 +56,44 @@ class WindowNeeds:
         for query in version.queries.sort_values():
             own = known.get(query.id)
             if own is None:
-                own = self._reaches(version, query)
+                own = _find_reaches(self._registrar, version, query)
             if not is_unbound(query):
                 self._of_query[query.id] = own
             for name, reach in own.items():
                 self._of_stream[name] = reach.and_also(self._of_stream.get(name, _WindowReach()))
         self._queries = version.queries
 
-    def _reaches(self, version: Version, query: QueryDef) -> dict[str, _WindowReach]:
-        reaches: dict[str, _WindowReach] = {}
-        bound = self._registrar.bind_or_suspend(query)
-        if bound is None:  # nobody knows what it needs, and it may bind again
-            read = {leaf.stream_id for leaf in version.leaves(query.id)}
-            return {s.name.lower(): _EVERYTHING for i in read if (s := version.streams.get(i))}
-        for leaf in bound.streams:
-            name = leaf.stream.lower()
-            reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _WindowReach()))
-        return reaches
+
+def list_holders(registrar: Registrar, version: Version, stream: StreamDef) -> list[str]:
+    """The names of the queries whose windows need more of a stream than its RETAIN keeps.
+
+    They reach back further than RETAIN does, or to an instant that stays where it is. No window of
+    time is held against a number of rows, because it may have fewer.
+    """
+    retained = END if stream.retain is None else stream.retain
+    found = []
+    for query in version.queries.sort_values():
+        if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id)):
+            reaches = _find_reaches(registrar, version, query)
+            reach = reaches.get(stream.name.lower(), _WindowReach())
+            if reach.before_now > retained or reach.instant < END:
+                found.append(query.name)
+    return found
+
+
+def _find_reaches(
+    registrar: Registrar, version: Version, query: QueryDef
+) -> dict[str, _WindowReach]:
+    """How far back a query's windows reach, by the name of the stream in small letters."""
+    reaches: dict[str, _WindowReach] = {}
+    bound = registrar.bind_or_suspend(query)
+    if bound is None:  # nobody knows what it needs, and it may bind again
+        read = {leaf.stream_id for leaf in version.leaves(query.id)}
+        return {s.name.lower(): _EVERYTHING for i in read if (s := version.streams.get(i))}
+    for leaf in bound.streams:
+        name = leaf.stream.lower()
+        reaches[name] = _reach(leaf.window).and_also(reaches.get(name, _WindowReach()))
+    return reaches
 
 
 def _reach(window: Window) -> _WindowReach:

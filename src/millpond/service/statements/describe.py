@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, fold_name, given_options
@@ -14,6 +14,7 @@ from millpond.model.time import END, format_instant
 from millpond.planner.resolve.inner_streams import PREFIX
 from millpond.service.components import Components
 from millpond.service.queries.prepared import check_answerable
+from millpond.service.queries.window_needs import list_holders
 from millpond.service.results import StatementResult
 from millpond.service.sinks.sinks import describe_selection
 from millpond.service.statements.insert_and_heartbeat import find_table
@@ -123,6 +124,10 @@ def _describe_stream(components: Components, stream: StreamDef) -> Iterator[tupl
         yield "retain", f"{stream.retain_rows} rows"
     else:
         yield "retain", "everything" if stream.retain is None else _length(stream.retain)
+    if stream.retain is not None or stream.retain_rows is not None:
+        holders = list_holders(components.registrar, components.log.version, stream)
+        if names := _list_some(holders):
+            yield "kept longer for", names
     if stream.derived is None:
         yield "source", stream.source_name or "statements"
         yield from _describe_options(stream.source.options if stream.source is not None else {})
@@ -159,7 +164,11 @@ def _length(length: int) -> str:
 def _describe_readers(
     components: Components, read: StreamDef | RelationDef
 ) -> Iterator[tuple[str, str]]:
-    names = [n for n in components.registrar.users_of(read) if not n.startswith(PREFIX)]
-    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    if names:
-        yield "read by", ", ".join(names[:20]) + more
+    if names := _list_some(components.registrar.users_of(read)):
+        yield "read by", names
+
+
+def _list_some(names: Sequence[str]) -> str:
+    """Write the first names that are anybody's own, and how many more there are."""
+    own = [name for name in names if not name.startswith(PREFIX)]
+    return ", ".join(own[:20]) + (f" and {len(own) - 20:,} more" if len(own) > 20 else "")

@@ -21,7 +21,8 @@ from millpond.state.shared.shared_log import SharedLog, other_leads, steady_seco
 _KEY = "leader.json"
 #: A leader says every so many seconds that it is there.
 BEAT_SECONDS = 1.0
-#: A leader that says nothing for so many seconds is taken for dead.
+#: A leader that says nothing for so many seconds is taken for dead. A look that took longer than a
+#: beat counts as one beat: if the storage stood still, so did the leader's word.
 PATIENCE_SECONDS = 5.0
 #: A waiting driver looks every so many seconds.
 _LOOK_SECONDS = 0.25
@@ -127,28 +128,36 @@ def wait_to_lead(
     """
     seen: tuple[Leader | None, int] | None = None
     told = ""
-    since = clock()
+    silent, looked_at = 0.0, clock()
     while not stop.is_set():
         try:
             fold.catch_up()
             leader = read_leader(place)
         except PlaceError as error:
             log.warning("the shared store gives no answer: %s", error)
-            since = clock()  # nothing is known of the leader
+            silent, looked_at = 0.0, clock()  # nothing is known of the leader
             stop.wait(_LOOK_SECONDS)
             continue
-        if leader is None or leader.has_left:
+        if _is_vacant(leader, fold):
             return True
-        if leader.driver != told:
+        if leader is not None and leader.driver != told:
             told = leader.driver
             tell(leader)
+        before, looked_at = looked_at, clock()
+        silent += min(looked_at - before, BEAT_SECONDS)
         if seen != (leader, fold.number):
-            seen, since = (leader, fold.number), clock()
-        elif clock() - since > PATIENCE_SECONDS:
+            seen, silent = (leader, fold.number), 0.0
+        elif silent > PATIENCE_SECONDS:
             log.warning("the driver that leads is silent; taking over")
             return True
         stop.wait(_LOOK_SECONDS)
     return False
+
+
+def _is_vacant(leader: Leader | None, fold: SharedFold) -> bool:
+    """Whether nobody leads, by the last word; one of before the log's last claim says nothing."""
+    term, _ = fold.leader
+    return term == 0 if leader is None else leader.has_left and leader.term >= term
 
 
 def waiting_error(leader: Leader | None) -> MillpondError:

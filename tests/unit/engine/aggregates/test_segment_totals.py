@@ -30,7 +30,9 @@ class Segment:
         self.rows = None if share is None else np.flatnonzero(random.random(SIZE) < share)
         self.table = {
             "a": pa.array(random.integers(-100, 100, SIZE), mask=random.random(SIZE) < 0.2),
+            "b": pa.array(random.integers(-(2**31), 2**31, SIZE).astype(np.int32)),
             "x": pa.array(random.normal(size=SIZE)),
+            "y": pa.array(random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5], SIZE)),
         }
         self.read = 0
 
@@ -55,7 +57,7 @@ SEGMENTS = [Segment(share) for share in (None, 0.9, 0.3, 0.01, 0.0)]
 ROW = st.integers(0, SIZE) | st.sampled_from([0, 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, SIZE])
 
 
-@given(st.sampled_from(SEGMENTS), st.sampled_from([None, "a", "x"]), ROW, ROW)
+@given(st.sampled_from(SEGMENTS), st.sampled_from([None, "a", "b", "x", "y"]), ROW, ROW)
 def test_any_range(segment: Segment, column: str | None, lo: int, hi: int) -> None:
     expected = segment.total(column, lo, hi) if lo < hi else NOTHING
     blocks = compute_blocks(segment, column)
@@ -64,6 +66,10 @@ def test_any_range(segment: Segment, column: str | None, lo: int, hi: int) -> No
     rows = Total(expected.rows)
     assert read_totals(segment, asked, both, lo, hi) == [expected, rows]
     assert compute_totals(segment, asked, lo, hi) == [expected, rows]
+    (without,) = read_totals(segment, [Asked(column, sums=False)], [blocks], lo, hi)
+    assert without._replace(sum=0, specials=NOTHING.specials) == expected._replace(
+        sum=0, specials=NOTHING.specials
+    )
 
 
 @pytest.mark.parametrize("share", [None, 0.9, 0.3])

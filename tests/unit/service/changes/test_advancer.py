@@ -9,6 +9,7 @@ from tests.unit.service.conftest import SECOND, RecordedEvents, components_of, r
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
+from millpond.runtime import advance_task
 from millpond.service.components import Components
 from millpond.service.pond import Pond
 from millpond.testing.manual_clock import ManualClock
@@ -142,3 +143,23 @@ def test_heartbeats_alone_are_not_published_all_the_time(
     # Nobody asked, and the last heartbeat was published just now.
     assert not parts.advancer.step(called=False)
     assert parts.advancer.step(called=True)
+
+
+def test_a_group_goes_to_the_machine_that_has_its_dataflow(
+    pond: Pond, parts: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, sent = parts.runtime.run, []
+
+    def note(task: Any, jobs: list[Any], near: Any = ()) -> list[Any]:
+        if task in (advance_task.advance, advance_task.prepare):
+            sent.extend((job.group, machine) for job, machine in zip(jobs, near, strict=True))
+        return run(task, jobs, near)
+
+    monkeypatch.setattr(parts.runtime, "run", note)
+    monkeypatch.setattr(parts.runtime, "prefer", lambda key: f"machine of {key}")
+    for second in (2, 5, 9):
+        pond.ingest("s", rows(second))
+        while parts.advancer.step():
+            pass
+    assert len(sent) >= 3
+    assert all(machine == f"machine of {group}" for group, machine in sent)

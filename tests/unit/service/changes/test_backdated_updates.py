@@ -92,6 +92,7 @@ class Overtaken:
     def __init__(self, runtime: Any, happens: Callable[[], None]) -> None:
         self._runtime, self._happens = runtime, happens
         self.jobs = 0
+        self.prefer = runtime.prefer
 
     def run(self, task: Any, jobs: Any, near: Any = ()) -> Any:
         done = self._runtime.run(task, jobs, near)

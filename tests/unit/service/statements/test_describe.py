@@ -52,6 +52,24 @@ def test_the_facts_of(pond: Pond, name: str) -> None:
     assert described.facts.items() >= FACTS[name].items()
 
 
+def test_a_stream_says_which_windows_need_more_than_its_retain(pond: Pond) -> None:
+    pond.execute(SCRIPT)
+    pond.execute("""
+        CREATE QUERY short AS SELECT v FROM s [RANGE 1 DAY];
+        CREATE QUERY exact AS SELECT v FROM s [RANGE 2 DAYS];
+        CREATE QUERY long AS SELECT v FROM s [RANGE 3 DAYS];
+        CREATE QUERY since AS SELECT v FROM s BEGIN '2026-01-01' END NOW;
+        CREATE QUERY last AS SELECT a FROM arrivals [ROWS 3];
+        CREATE QUERY timed AS SELECT a FROM arrivals [RANGE 3 DAYS];
+    """)
+    (s,) = pond.execute("DESCRIBE s")
+    (arrivals,) = pond.execute("DESCRIBE arrivals")
+    assert s.facts is not None
+    assert arrivals.facts is not None
+    assert s.facts["kept longer for"] == "q, long, since"
+    assert arrivals.facts["kept longer for"] == "last"
+
+
 def test_a_followed_query_says_so(pond: Pond) -> None:
     pond.execute(SCRIPT)
     pond.query("q").fetch()

@@ -184,6 +184,66 @@ def test_who_waits_takes_over_from_a_leader_that_is_silent(open_store, url, tmp_
         define(first)
 
 
+class SlowLooks:
+    """A clock, and looks at the leader's word that each take a while by it."""
+
+    def __init__(self, monkeypatch, words):
+        self.now, self.looks, self._words = 0.0, 0, iter(words)
+        monkeypatch.setattr(leading, "read_leader", self.look)
+
+    def look(self, place):
+        seconds, word = next(self._words)
+        self.now += seconds
+        self.looks += 1
+        return word
+
+    def clock(self):
+        return self.now
+
+
+def words_of(*words):
+    """Words of one leader: how long it takes to hear each, and which beat it is."""
+    return [(seconds, leading.Leader("d", 1, "http://one", beat)) for seconds, beat in words]
+
+
+@pytest.fixture
+def waiting(open_store, url, tmp_path):
+    open_store("a")
+    return SharedStore.open(url, tmp_path / "b", FORMAT)
+
+
+def test_a_storage_that_stood_still_says_nothing_of_the_leader(waiting, monkeypatch):
+    """The leader's word stood still with it, and comes a moment after the answer to the look."""
+    quick = [(0.25, 1)] * 3
+    left = [(0.25, leading.Leader("d", 1, "http://one", 3, has_left=True))]
+    looks = SlowLooks(monkeypatch, words_of(*quick, (12.0, 1), (9.0, 1), (0.25, 2)) + left)
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda _: None)
+    assert wait_to_lead(waiting.place, waiting.follow(), lambda _: None, stop, looks.clock)
+    assert looks.looks == 7
+
+
+def test_a_silent_leader_is_followed_over_a_slow_storage_too(waiting, monkeypatch):
+    looks = SlowLooks(monkeypatch, words_of(*[(3.0, 1)] * 50))
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda _: None)
+    assert wait_to_lead(waiting.place, waiting.follow(), lambda _: None, stop, looks.clock)
+    assert looks.looks < 10
+
+
+def test_a_late_word_that_a_leader_has_left_is_not_of_the_one_that_leads_now(
+    open_store, waiting, monkeypatch
+):
+    """A storage may do what a driver asked long after another has claimed the log."""
+    late = leading.Leader("c", 0, "http://zero", 7, has_left=True)
+    left = leading.Leader("d", 1, "http://one", 3, has_left=True)
+    looks = SlowLooks(monkeypatch, [(0.25, late), (0.25, None), (0.25, left)])
+    stop = threading.Event()
+    monkeypatch.setattr(stop, "wait", lambda _: None)
+    assert wait_to_lead(waiting.place, waiting.follow(), lambda _: None, stop, looks.clock)
+    assert looks.looks == 3
+
+
 def test_of_two_that_find_nobody_one_leads_and_says_so_before_it_serves(open_store, url, tmp_path):
     """The other one would take it for dead while it opens the store."""
     stop = threading.Event()
