@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -297,6 +298,24 @@ def test_an_identity_that_changes_stops_the_relation(database, pond, eventually)
         "ALTER TABLE planes REPLICA IDENTITY USING INDEX i; DELETE FROM planes"
     )
     eventually(lambda: "do not name the old row" in trouble(pond))
+
+
+def test_a_relation_that_stands_still_says_so_until_it_goes_on(database, pond, eventually):
+    """Every attempt reads up to what stops it; what is told before that is no recovery."""
+    database.execute(f"{PLANES}; INSERT INTO planes VALUES ('N1', 'a', 1)")
+    follow(pond, database)
+    database.execute(
+        "ALTER TABLE planes REPLICA IDENTITY NOTHING; INSERT INTO planes VALUES ('N2', 'b', 2)"
+    )
+    eventually(lambda: "do not name the old row" in trouble(pond))
+    said = set()
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        said.add("do not name the old row" in trouble(pond))
+        time.sleep(0.01)
+    assert said == {True}
+    (reader,) = pond._components.replicas._readers.values()
+    assert reader._failures > 1  # so the next attempts come later and later
 
 
 def test_a_slot_that_is_lost(database, open_pond, eventually):

@@ -119,7 +119,7 @@ class SlotReader:
         self._begun: Begin | None = None
         self._changes: list[SentChange | Truncate] = []
         self._bytes = self._noted_bytes = 0
-        self._end = self._marked = 0
+        self._end = self._marked = self._opened_at = 0
         self._noted_at = 0.0
         self._last_instant = -(2**62)
 
@@ -275,7 +275,7 @@ class SlotReader:
     def _write_mark(self) -> None:
         """Store the position of a mark, before anything can be confirmed that is before it."""
         with open_database(self._source, self._name) as connection:
-            at = write_mark(connection)
+            self._opened_at = at = write_mark(connection)
         self._relations.replicate([], [(mark_key(self.slot), at)])
 
     def _follow(self, connection: Any, cursor: Any) -> None:
@@ -295,7 +295,9 @@ class SlotReader:
                 elif self._marked - self._stored > _IDLE_BYTES:
                     self._commit([], self._marked, cursor)
                 self._reached = max(self._reached, self._marked, self._stored)
-                self.trouble, self._failures = None, 0
+                if self._marked >= self._opened_at:
+                    # It has read past all that may have stopped the attempt before this one.
+                    self.trouble, self._failures = None, 0
             if now - looked_at > _LOOK_SECONDS:
                 self._check()
                 looked_at = now
