@@ -104,6 +104,12 @@ def _batch(value: Any) -> int:
     return int(value)
 
 
+def _tasks(value: Any) -> int:
+    if _integer(value) > 1_000:
+        raise ValueError
+    return int(value)
+
+
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 
@@ -278,6 +284,10 @@ COUNT = OptionValues("a whole number > 0", _count, {"type": "integer", "minimum"
 INTEGER = OptionValues("a whole number > 0", _integer, {"type": "integer", "minimum": 1})
 BATCH = OptionValues(
     "a whole number from 1 to 10,000", _batch, {"type": "integer", "minimum": 1, "maximum": 10_000}
+)
+#: How many tasks something is divided into: each takes memory before it does anything.
+TASKS = OptionValues(
+    "a whole number from 1 to 1,000", _tasks, {"type": "integer", "minimum": 1, "maximum": 1_000}
 )
 LENGTH = OptionValues("a length of time, as '10 seconds' or INTERVAL 10 SECONDS", _length, _TEXT)
 LENGTH_OR_AUTO = OptionValues("a length of time, or 'auto'", _or("auto", _length), _TEXT)

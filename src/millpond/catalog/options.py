@@ -25,6 +25,7 @@ from millpond.catalog.option_values import (
     POSITIVE,
     RETAINED,
     TAGS,
+    TASKS,
     TOLERANCE,
     TRUTH,
     WHOLE,
@@ -376,7 +377,7 @@ _EVERY = (
     Option(
         "shards",
         (Scope.ENGINE,),
-        INTEGER,
+        TASKS,
         "into how many tasks the work on a shared join is divided: about the number of cores",
         2,
         type=int,

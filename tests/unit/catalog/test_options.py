@@ -243,7 +243,14 @@ def test_the_values_of_a_query_option(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("routing", "best"), ("shards", 0), ("shards", 2.0), ("max_pairs", True), ("max_cores", "9")],
+    [
+        ("routing", "best"),
+        ("shards", 0),
+        ("shards", 2.0),
+        ("shards", 1_001),
+        ("max_pairs", True),
+        ("max_cores", "9"),
+    ],
 )
 def test_values_a_setting_cannot_have(name: str, value: object) -> None:
     with pytest.raises(MillpondError, match=f'CQL-214: the setting "{name}" cannot be') as caught:

@@ -144,6 +144,16 @@ def _expand(call: exp.Expr) -> None:
     replaced.replace(made)
 
 
+def is_for_quantile(product: exp.Mul) -> bool:
+    """Whether a product was written for a call of `approx_quantile`."""
+    if not isinstance(product.expression, exp.Literal) or product.expression.this != "1e0":
+        return False
+    above = product.parent
+    while above is not None and above.meta.get(FUNCTION) != QUANTILE:
+        above = above.parent
+    return above is not None
+
+
 def _aggregates(node: exp.Expr) -> bool:
     """Whether a node of a template is its aggregate."""
     return isinstance(node, exp.Min | exp.Sum) or name_call(node) == "histogram"

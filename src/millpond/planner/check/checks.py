@@ -8,6 +8,7 @@ from contextlib import suppress
 import duckdb
 from sqlglot import exp
 
+from millpond.cql.print.approximations import is_for_quantile
 from millpond.cql.print.dialect import to_duckdb
 from millpond.cql.tree import nodes
 from millpond.cql.tree.function_calls import name_call
@@ -27,6 +28,7 @@ from millpond.planner.resolve.scope import Leaf, SelectScope
 
 #: The arguments of the `approx_…` functions, as their hints write them.
 _FORMS = {COUNT_DISTINCT: "x", QUANTILE: "x, 0.5", COUNT_OF: "x, 'a'", TOP_K: "x, 10"}
+_RANGES = {TOP_K: " The number is a whole one from 1 to 1,000."}
 
 
 def check_functions(
@@ -80,7 +82,7 @@ def forbidden_call_error(
     if call.refusal is Refusal.STATISTICS:
         hint = f"Give the least and the greatest value there may be: {call.name}(value, 0, 63)."
     if call.refusal is Refusal.FORM:
-        hint = f"Write {call.name}({_FORMS[call.name]})."
+        hint = f"Write {call.name}({_FORMS[call.name]}).{_RANGES.get(call.name, '')}"
     return MillpondError(
         "CQL-213",
         f'function "{call.name}" cannot be used in a query',
@@ -192,6 +194,12 @@ def explain_objection(
 ) -> MillpondError:
     """Make the error for DuckDB's objection to a query, at the smallest wrong expression."""
     node, _, message = localize_error(scopes, prober, message)
+    if isinstance(node, exp.Mul) and is_for_quantile(node):
+        return MillpondError(
+            "CQL-205",
+            "approx_quantile takes numbers",
+            hint="Write quantile_disc, which also takes texts and times, and is exact.",
+        ).at(text, mark(node.this, text))
     complaint = translate_message(message)
     if node is None and complaint.column is not None:
         node = _column(complaint.column, scopes)
