@@ -277,7 +277,10 @@ def _open_shared(
         shared = given
     else:
         shared = SharedStore.open(given or (marked or {})["url"], directory, FORMAT)
-    share_directory(directory, PlaceShare(directory, shared.place, lambda: shared.term))
+    share = PlaceShare(
+        directory, shared.place, lambda: shared.term, lambda: shared.failure is not None
+    )
+    share_directory(directory, share)
     locks.callback(unshare_directory, directory)
     locks.callback(shared.close)
     return shared

@@ -16,15 +16,25 @@ log = logging.getLogger("millpond.store")
 class PlaceShare:
     """Gives and fetches the files of one directory; see `FileShare`."""
 
-    def __init__(self, directory: Path, place: SharedPlace, term: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        place: SharedPlace,
+        term: Callable[[], int],
+        has_ended: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Share a directory.
 
         Args:
             directory: The driver's directory.
             place: The shared place.
             term: The term in which this process leads; 0 if it does not.
+            has_ended: Whether this process leads no more. Then it takes nothing back: a change that
+                failed may be in the log all the same, with the files that it names. What it leaves
+                the next driver removes (`files_before.py`).
         """
         self._directory, self._place, self._term = directory, place, term
+        self._has_ended = has_ended
         self.spreads = False
         self._room: CacheRoom | None = None
 
@@ -58,6 +68,8 @@ class PlaceShare:
 
     def withdraw(self, file: Path, name: str | None = None) -> None:
         """Take a file back that nothing refers to; a failure leaves it there."""
+        if self._has_ended():
+            return
         try:
             self._place.remove(self._key(file, name))
         except PlaceError as error:

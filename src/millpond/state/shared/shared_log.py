@@ -197,15 +197,24 @@ class SharedLog:
                 return number
             failed = other_leads(self._place)
         except PlaceError as error:
-            failed = MillpondError(
-                "STORE-603",
-                f'the shared store "{self._place.url}" cannot be written',
-                detail=f"Record {number} of the log got no answer in {_TRY_SECONDS:.0f} s: {error}."
-                " Whether it is there is read when the store is opened again.",
-                hint="Make the storage reachable; the driver that opens the store next goes on.",
-            )
+            failed = self._unknown(number, f"got no answer in {_TRY_SECONDS:.0f} s: {error}")
+        except Exception:
+            raise  # before anything was asked
+        except BaseException:
+            self.ended = self._unknown(number, "was interrupted")
+            raise
         self.ended = failed
         raise failed
+
+    def _unknown(self, number: int, what: str) -> MillpondError:
+        """Return the error STORE-603: nobody knows whether a record is in the log."""
+        return MillpondError(
+            "STORE-603",
+            f'the shared store "{self._place.url}" cannot be written',
+            detail=f"Record {number} of the log {what}."
+            " Whether it is there is read when the store is opened again.",
+            hint="Make the storage reachable; the driver that opens the store next goes on.",
+        )
 
     def _create(
         self, number: int, term: int, statements: Iterable[Statement], tries: int | None = None

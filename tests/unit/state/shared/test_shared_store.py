@@ -12,12 +12,15 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.state import scalar_version
 from millpond.state.aggregate_file import write_totals
+from millpond.state.arrow_file import write_arrow
 from millpond.state.database import database
 from millpond.state.epoch.epoch_change import EpochChange
+from millpond.state.file_share import withdraw
 from millpond.state.inbox.push_file import read_push
 from millpond.state.shared import leader as leading
 from millpond.state.shared import shared_log
 from millpond.state.shared.leader import read_leader, wait_to_lead
+from millpond.state.shared.place import PlaceError
 from millpond.state.shared.shared_log import list_shared_snapshots
 from millpond.state.shared.shared_store import SharedStore
 from millpond.state.store import FORMAT, Store, new_path
@@ -182,6 +185,43 @@ def test_who_waits_takes_over_from_a_leader_that_is_silent(open_store, url, tmp_
     assert next(seconds) > leading.PATIENCE_SECONDS
     with open_store("b", waiting), pytest.raises(MillpondError, match="STORE-606"):
         define(first)
+
+
+def give_file(store):
+    """Write a file of the store as tasks do, and give it to the shared place."""
+    path = new_path(store.directory, "segments")
+    write_arrow(path, pa.table({"n": [1]}))
+    return path, f"files/{store.relative_path(path)}"
+
+
+@pytest.mark.parametrize("ends", [PlaceError("no answer"), KeyboardInterrupt()])
+def test_files_of_a_change_that_may_be_in_the_log_stay(open_store, monkeypatch, ends):
+    """The record is there, its answer is lost; who commits takes it for a change that failed."""
+    first = open_store("a")
+    monkeypatch.setattr(shared_log, "_TRY_SECONDS", -1.0)
+    place = first.shared.place
+    create = place.create
+
+    def lose_answer(key, data):
+        assert create(key, data)
+        raise ends
+
+    path, key = give_file(first)
+    monkeypatch.setattr(place, "create", lose_answer)
+    with pytest.raises((MillpondError, KeyboardInterrupt)):
+        define(first)
+    withdraw(path)
+    assert place.read(key) is not None
+    assert open_store("b").log.version.names() == ["flights"]
+    with pytest.raises(MillpondError, match=r"STORE-60[36]"):
+        define(first, "other")
+
+
+def test_files_of_a_change_that_failed_before_the_log_go(open_store):
+    first = open_store("a")
+    path, key = give_file(first)
+    withdraw(path)
+    assert first.shared.place.read(key) is None
 
 
 class SlowLooks:
