@@ -76,7 +76,7 @@ class KafkaOptions:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> KafkaOptions:
-        """The options of which `dataclasses.asdict` was written as JSON."""
+        """The options, whose fields were written as JSON."""
         return cls(**{**given, "topics": tuple(given["topics"])})
 
     def client(self) -> dict[str, str]:
