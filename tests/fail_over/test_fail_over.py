@@ -58,8 +58,11 @@ def befall(
     harmed = [fault for fault in faults if fault in SERVERS]
     for fault in harmed:
         servers.harm(leads, fault)
-    if objects is not None and of_store:
-        time.sleep(OUTAGE if "outage" in faults else random.choice(PAUSES))
+    if "outage" in faults:
+        time.sleep(OUTAGE)
+    elif of_store:
+        time.sleep(random.choice(PAUSES))
+    if objects is not None:
         objects.fault = None
     if harmed:
         servers.bring_back(leads)
@@ -105,3 +108,10 @@ def test_an_outage_ends_the_leader_and_not_what_it_said(
     tmp_path: Path, objects: FaultyObjectStore, fault: str
 ) -> None:
     survive_faults(tmp_path, objects, [(fault, "outage")])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_leader_gives_up_what_the_log_has(tmp_path: Path, objects: FaultyObjectStore) -> None:
+    """It is stopped while the log takes its record, for longer than it waits for the answer."""
+    survive_faults(tmp_path, objects, [("stop", "outage")] * (ROUNDS // 4))

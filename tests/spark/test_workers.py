@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millpond.runtime.spark.cluster.placing import distribute, list_hosts
+
 pytestmark = pytest.mark.spark
 
 
@@ -56,3 +58,12 @@ def test_settings_of_a_user_stand_beside_millponds(spark: Any) -> None:
     options = spark.sparkContext.getConf().get("spark.driver.extraJavaOptions")
     assert options.endswith(" -Dgiven=1")
     assert "ExitOnOutOfMemoryError" in options
+
+
+def test_the_driver_is_none_of_the_machines_that_run_tasks_elsewhere(spark: Any) -> None:
+    assert list_hosts(spark.sparkContext) == ()
+
+
+def test_jobs_that_prefer_a_machine_run_though_it_is_away(spark: Any) -> None:
+    done = distribute(spark.sparkContext, lambda n: n + 1, [1, 2], ["away", ""]).collect()
+    assert done == [2, 3]

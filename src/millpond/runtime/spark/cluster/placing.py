@@ -52,14 +52,14 @@ class Machines:
 
 
 def list_hosts(context: SparkContext) -> tuple[str, ...]:
-    """List the machines that have executors, each once."""
-    jvm: Any = context._jvm
-    own = jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
-    found = {
-        info.host()
-        for info in context._jsc.sc().statusTracker().getExecutorInfos()
-        if (info.host(), info.port()) != (own.host(), own.port())
-    }
+    """List the machines that have executors, each once.
+
+    `SparkEnv` would know which of them is the driver, but cannot be asked: Py4J looks at all
+    methods of a class, and one of these wants a library that PySpark does not have.
+    """
+    executors = context._jsc.sc().statusStore().executorList(True)
+    summaries = [executors.apply(number) for number in range(executors.size())]
+    found = {e.hostPort().rpartition(":")[0] for e in summaries if e.id() != "driver"}
     return tuple(sorted(found))
 
 
@@ -95,6 +95,6 @@ def distribute(
     for job, host in zip(jobs, near, strict=True):
         data = bytearray(pickle.dumps(job, protocol=5))
         rows.append(jvm.scala.Tuple2(data, seq([host] if host else [])))
-    tag = jvm.org.apache.spark.api.java.JavaSparkContext.fakeClassTag()
+    tag = jvm.scala.reflect.ClassTag.AnyRef()
     made = context._jsc.sc().makeRDD(seq(rows), tag)
     return RDD(made.toJavaRDD(), context, CPickleSerializer()).map(task)
