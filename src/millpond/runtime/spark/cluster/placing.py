@@ -54,7 +54,7 @@ class Machines:
 def list_hosts(context: SparkContext) -> tuple[str, ...]:
     """List the machines that have executors, each once.
 
-    `SparkEnv` would know which of them is the driver, but cannot be asked: Py4J looks at all
+    Spark's environment knows which of them is the driver, but cannot be asked: Py4J looks at all
     methods of a class, and one of these wants a library that PySpark does not have.
     """
     executors = context._jsc.sc().statusStore().executorList(True)
