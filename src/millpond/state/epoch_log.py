@@ -88,6 +88,11 @@ class EpochLog:
         """The current version."""
         return self._version
 
+    @property
+    def is_decided(self) -> bool:
+        """As `Database.is_decided`."""
+        return self._database.is_decided
+
     def call_after_commits(self, listener: Callable[[], None]) -> None:
         """Call `listener` after every commit, from the thread that made it."""
         self._listeners.append(listener)

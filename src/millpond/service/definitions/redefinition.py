@@ -129,7 +129,7 @@ class Redefinitions:
                 if log is not None:
                     self._advancer.begin_anew(log.id)
         except BaseException:
-            for path in written:
+            for path in written if self._log.is_decided else ():
                 path.unlink(missing_ok=True)
             raise
         return replaced

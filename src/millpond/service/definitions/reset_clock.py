@@ -137,7 +137,7 @@ class ClockResets:
             try:
                 done = self._plan(plan, version.streams[stream.id], to)
             except (StaleChange, MillpondError):
-                for path in plan.paths:
+                for path in plan.paths if self._log.is_decided else ():
                     path.unlink(missing_ok=True)
                 raise
             self._intake.forget_progress(stream.id)

@@ -210,7 +210,7 @@ class Sequencer(Pipeline):
                     version = self._log.commit(change)
             except (StaleChange, MillpondError):
                 # Nothing was done, and the batch may come again and again while the disk is full.
-                for item in built:
+                for item in built if self._log.is_decided else ():
                     item.discard()
                 raise
             self._intake.mark_committed(inbox_done)

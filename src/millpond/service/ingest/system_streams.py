@@ -102,7 +102,8 @@ class SystemStreams:
             try:
                 yield Appended(stream, built, now)
             except BaseException:
-                built.discard()
+                if self._log.is_decided:
+                    built.discard()
                 raise
         finally:
             self._floors.release(token)

@@ -209,6 +209,15 @@ class Database:
                 hint="Free disk space or make the directory writable, and open the store again.",
             )
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether a change that failed will not be there when the store is opened again.
+
+        Who removes the files of a change that failed asks this first: a record that could not be
+        taken back may be read again, with the files that it names.
+        """
+        return not self._broken
+
     def _check_journal(self) -> None:
         """Check before a write that nobody has removed, cut or replaced the journal's file."""
         try:

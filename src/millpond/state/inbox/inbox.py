@@ -403,7 +403,7 @@ class Inbox:
             # An interrupt may come when the transaction is already durable: look whether it is.
             if self._database.read("SELECT 1 FROM inbox WHERE number = ?", (group[0].number,)):
                 self._acknowledge(group)
-            else:
+            elif self._database.is_decided:
                 for push in group:
                     hidden_path(self._directory, push.number).unlink(missing_ok=True)
             raise
