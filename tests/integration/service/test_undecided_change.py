@@ -45,7 +45,6 @@ def test_rows_of_an_epoch_that_is_undecided_are_there(
         database = break_journal(pond, monkeypatch, "INTO segment")
         with pytest.raises(MillpondError, match="STORE-603"):
             pond.ingest("s", ROWS)
-            pond.catch_up()
         assert not database.is_decided
         monkeypatch.undo()
     with open_local(tmp_path) as pond:
