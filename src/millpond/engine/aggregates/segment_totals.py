@@ -52,11 +52,11 @@ class Asked(NamedTuple):
     sketch: str | None = None
 
 
-def find_rows(segment: AggregatedSegment, low: int | None, high: int | None) -> tuple[int, int]:
-    """Find the rows [lo, hi) with low ≤ ts ≤ high; None: there is no such bound."""
+def find_rows(segment: AggregatedSegment, low: int | None, high: int) -> tuple[int, int]:
+    """Find the rows [lo, hi) with low ≤ ts ≤ high."""
     ts = segment.ts
-    lo = 0 if low is None else int(ts.searchsorted(low))
-    return lo, len(ts) if high is None else int(ts.searchsorted(high, side="right"))
+    lo = 0 if low is None or low <= ts[0] else int(ts.searchsorted(low))
+    return lo, len(ts) if high >= ts[-1] else int(ts.searchsorted(high, side="right"))
 
 
 def compute_totals(
@@ -121,11 +121,10 @@ def read_totals(
     edges = [_find_matches(segment, *edge) for edge in ((lo, begin), (end, hi))]
     edges = [edge for edge in edges if len(edge)]
     rows = edges[0] if len(edges) == 1 else np.concatenate([_NO_ROWS, *edges])
+    columns = [None if each.column is None else segment.column(each.column) for each in asked]
     return [
-        own.total_with(first, last, None, rows, each.sums)
-        if each.column is None
-        else own.total_with(first, last, segment.column(each.column), rows, each.sums)
-        for each, own in zip(asked, blocks, strict=True)
+        own.total_with(first, last, column, rows, each.sums)
+        for each, own, column in zip(asked, blocks, columns, strict=True)
     ]
 
 

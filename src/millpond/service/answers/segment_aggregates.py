@@ -201,7 +201,7 @@ class _Reading:
         """Return the totals and sketches of a segment's matches inside the window."""
         check_work()
         view = self.view_of(segment)
-        lo, hi = self._find_rows(segment, view, cut)
+        lo, hi = find_rows(view, cut.low, cut.high)
         if self.counts_all:
             return [Total(hi - lo)]
         # Blocks are of all matches: elements outside the window, for which the predicate may fail,
@@ -213,14 +213,6 @@ class _Reading:
         blocks = [each for each in found if isinstance(each, BlockedTotals)]
         totals = read_totals(view, asked, blocks, lo, hi) if asked else []
         return self._add_sketches(iter(totals), view, lo, hi)
-
-    @staticmethod
-    def _find_rows(segment: SegmentRef, view: LeafView, cut: WindowCut) -> tuple[int, int]:
-        """Find the rows [lo, hi) in the window; what its ends say is not looked for."""
-        low = None if cut.low is not None and segment.min_ts >= cut.low else cut.low
-        if segment.max_ts <= cut.high:
-            return find_rows(view, low, None)
-        return find_rows(view, low, cut.high)
 
     def _find(self, segment: SegmentRef, view: LeafView, measured: Measured) -> Kept:
         """Find a segment's totals or sketch, or compute them and remember them."""
