@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.unit.service.conftest import SECOND, OpenPond, rows
+from tests.waiting import wait_until
 
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
@@ -49,9 +50,8 @@ def test_late_or_early_stored_or_not_and_after_a_restart_it_is_the_same(
     pond.execute("DROP SUMMARY y")
     pond.execute(SUMMARY)
     assert (cells_of(pond) == early).all()
-    pond.wait_until_matched()
-    stored = pond._components.log.version.summaries["y"].file
-    assert stored is not None
+    # What is matched is stored a round later.
+    stored = wait_until(lambda: pond._components.log.version.summaries["y"].file)
     again = open_pond()
     assert (cells_of(again) == early).all()
     torn = again._components.log._directory / stored.path
