@@ -12,6 +12,7 @@ INV-BLOCK-1: blocked totals are a function of the matches, in the order of their
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +20,13 @@ import numpy.typing as npt
 from millpond.synopses.total_walks import block_ends, block_whole, extend_ends, extend_whole
 from millpond.synopses.totals import (
     NOTHING,
+    Bools,
     ColumnKind,
     Doubles,
     Ints,
     OpenColumn,
     Total,
-    Values,
+    double_keys,
     merge,
     run_sums,
     sum_of_words,
@@ -39,6 +41,7 @@ _GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 #: Numbers before the arrays of a packed entry.
 _HEADER = 6
 _FINITE = NOTHING.specials
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,35 +207,51 @@ def block_rows(matching: Ints | None, size: int) -> BlockedTotals:
     return BlockedTotals(None, len(matching), _starts(matching))
 
 
-def block_values(matching: Ints | None, values: Values) -> BlockedTotals:
+def block_values(matching: Ints | None, column: OpenColumn) -> BlockedTotals:
     """Make blocked totals of a column.
 
     Args:
         matching: The rows that match, ascending; None: all.
-        values: The column's values in these rows.
+        column: The column.
     """
     starts = None if matching is None else _starts(matching)
-    rows, valid = values.size, values.valid
-    firsts = np.arange(0, rows, BLOCK)
+    size, valid = column.size if matching is None else len(matching), column.valid
+    if valid is not None and matching is not None:
+        valid = valid[matching]
+    firsts = np.arange(0, size, BLOCK)
     counts = None if valid is None else _run(np.add.reduceat(valid, firsts, dtype=np.int64))
-    if values.kind is ColumnKind.COUNTED or not rows:
-        return BlockedTotals(values.kind, rows, starts, counts)
+    if column.numbers is None or not size:
+        return BlockedTotals(column.kind, size, starts, counts)
+    numbers, rows = _choose(column, matching, valid)
+    chosen = numbers, _NO_ROWS if rows is None else rows, rows is None
     least, greatest = np.empty(len(firsts), np.int64), np.empty(len(firsts), np.int64)
     base, specials = 0, None
-    if values.whole is not None:
+    if column.kind is ColumnKind.WHOLE:
         sums = np.zeros((len(firsts) + 1, 2), np.int64)
-        block_whole(values.whole, BLOCK, sums, least, greatest)
+        block_whole(*chosen, BLOCK, sums, least, greatest)
     else:
-        assert values.doubles is not None
-        words, base, odd = run_sums(values.doubles, np.append(firsts, rows))
+        words, base, odd = run_sums(numbers, rows, np.append(firsts, size))
         sums, specials = words.view(np.int64), odd if odd[-1].any() else None
-        if valid is None:
-            block_ends(values.doubles, BLOCK, least, greatest)
+        block_ends(*chosen, BLOCK, least, greatest)
     if valid is not None:
-        keys = values.find_keys()
+        keys = numbers if column.kind is ColumnKind.WHOLE else double_keys(numbers)
         np.minimum.reduceat(np.where(valid, keys, _GREATEST), firsts, out=least)
         np.maximum.reduceat(np.where(valid, keys, _LEAST), firsts, out=greatest)
-    return BlockedTotals(values.kind, rows, starts, counts, sums, base, specials, least, greatest)
+    return BlockedTotals(column.kind, size, starts, counts, sums, base, specials, least, greatest)
+
+
+def _choose(
+    column: OpenColumn, matching: Ints | None, valid: Bools | None
+) -> tuple[npt.NDArray[Any], Ints | None]:
+    """Choose int64 or float64 numbers, 0 where NULL, and which of them match (None: all)."""
+    numbers = column.numbers
+    assert numbers is not None
+    type_: Any = np.int64 if column.kind is ColumnKind.WHOLE else np.float64
+    if valid is None and numbers.dtype == type_ and numbers.flags.c_contiguous:
+        return numbers, matching
+    chosen = numbers if matching is None else numbers[matching]
+    chosen = np.ascontiguousarray(chosen, type_)
+    return chosen if valid is None else np.where(valid, chosen, type_(0)), None
 
 
 def _starts(matching: Ints) -> Ints:

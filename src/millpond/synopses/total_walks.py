@@ -29,14 +29,20 @@ def sum_whole(values):  # type: ignore[no-untyped-def]
     return high, low, least, greatest
 
 
-@compiled(types.void(READ_I64, int64, types.Array(types.int64, 2, "C"), I64, I64))
-def block_whole(values, block, sums, least, greatest):  # type: ignore[no-untyped-def]
-    """Fill the running sums before each block of values (as high, low), and each block's ends."""
+@compiled(
+    types.void(READ_I64, READ_I64, types.boolean, int64, types.Array(types.int64, 2, "C"), I64, I64)
+)
+def block_whole(numbers, rows, every, block, sums, least, greatest):  # type: ignore[no-untyped-def]
+    """Fill the running sums before each block of values (as high, low), and each block's ends.
+
+    The values are the numbers in some rows, or in every one.
+    """
+    size = len(numbers) if every else len(rows)
     high, low = int64(0), int64(0)
     for b in range(len(least)):
         first, last = int64(_GREATEST), int64(_LEAST)
-        for i in range(b * block, min((b + 1) * block, len(values))):
-            value = values[i]
+        for i in range(b * block, min((b + 1) * block, size)):
+            value = numbers[i] if every else numbers[rows[i]]
             high += value >> 32
             low += value & int64(0xFFFFFFFF)
             first = min(first, value)
@@ -77,13 +83,14 @@ def _key_of(value):  # type: ignore[no-untyped-def]
     return bits ^ ((bits >> 63) & int64(0x7FFFFFFFFFFFFFFF))
 
 
-@compiled(types.void(READ_F64, int64, I64, I64))
-def block_ends(values, block, least, greatest):  # type: ignore[no-untyped-def]
-    """Fill the keys of the least and the greatest double of each block."""
+@compiled(types.void(READ_F64, READ_I64, types.boolean, int64, I64, I64))
+def block_ends(numbers, rows, every, block, least, greatest):  # type: ignore[no-untyped-def]
+    """Fill the keys of the least and the greatest double of each block, as `block_whole`."""
+    size = len(numbers) if every else len(rows)
     for b in range(len(least)):
         first, last = int64(_GREATEST), int64(_LEAST)
-        for i in range(b * block, min((b + 1) * block, len(values))):
-            key = _key_of(values[i])
+        for i in range(b * block, min((b + 1) * block, size)):
+            key = _key_of(numbers[i] if every else numbers[rows[i]])
             first = min(first, key)
             last = max(last, key)
         least[b], greatest[b] = first, last

@@ -17,6 +17,7 @@ from millpond.synopses.total_walks import (
 from millpond.synopses.totals import double_keys
 
 BLOCK = 3
+NO_ROWS = np.zeros(0, np.int64)
 WHOLE = st.integers(-(2**63), 2**63 - 1)
 
 
@@ -36,7 +37,7 @@ def test_whole_numbers(data: st.DataObject, values: list[int]) -> None:
     numbers, count = np.array(values, np.int64), -(-len(values) // BLOCK)
     sums = np.zeros((count + 1, 2), np.int64)
     least, greatest = np.empty(count, np.int64), np.empty(count, np.int64)
-    block_whole(numbers, BLOCK, sums, least, greatest)
+    block_whole(numbers, NO_ROWS, True, BLOCK, sums, least, greatest)
     inside = [*values[first * BLOCK : last * BLOCK], *(values[row] for row in rows)]
     further = np.array(rows, np.int64)
     high, low, *ends = extend_whole(numbers, further, sums, least, greatest, first, last)
@@ -51,7 +52,7 @@ def test_doubles(data: st.DataObject, values: list[float]) -> None:
     first, last, rows = data.draw(chosen(len(values)))
     numbers, count = np.array(values), -(-len(values) // BLOCK)
     least, greatest = np.empty(count, np.int64), np.empty(count, np.int64)
-    block_ends(numbers, BLOCK, least, greatest)
+    block_ends(numbers, NO_ROWS, True, BLOCK, least, greatest)
     keys = double_keys(numbers).tolist()
     inside = [*keys[first * BLOCK : last * BLOCK], *(keys[row] for row in rows)]
     ends = extend_ends(numbers, np.array(rows, np.int64), least, greatest, first, last)

@@ -20,7 +20,7 @@ from millpond.synopses.blocked_totals import (
     block_rows,
     block_values,
 )
-from millpond.synopses.totals import NOTHING, OpenColumn, Total, read_values, total_of
+from millpond.synopses.totals import NOTHING, OpenColumn, Total, total_of
 
 #: Before every timestamp.
 _EVER = np.iinfo(np.int64).min
@@ -117,7 +117,7 @@ def compute_blocks(segment: AggregatedSegment, column: str | None) -> BlockedTot
     rows = segment.matching(0, size)
     if column is None:
         return block_rows(rows, size)
-    return block_values(rows, read_values(segment.column(column), rows))
+    return block_values(rows, segment.column(column))
 
 
 @compiled(types.UniTuple(int64, 6)(READ_I64, READ_I64, int64, int64))

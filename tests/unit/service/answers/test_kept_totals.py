@@ -19,13 +19,13 @@ from millpond.state.arrow_file import forget
 from millpond.state.id_map import IdMap
 from millpond.state.version import SegmentRef, StreamState, Version
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import open_column, read_values
+from millpond.synopses.totals import open_column
 
 STREAM = stream(1, "s")
 ROWS, SUMS = Measured(3, None), Measured(3, "v")
 BLOCKS = {
     ROWS: block_rows(np.arange(10), 20),
-    SUMS: block_values(np.arange(10), read_values(open_column(pa.array(range(10))))),
+    SUMS: block_values(np.arange(10), open_column(pa.array(range(10)))),
 }
 #: Segments 1 and 2 of the stream.
 SEGMENTS = tuple(
