@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from millpond.synopses.total_walks import block_ends, block_whole, extend_ends, extend_whole
 from millpond.synopses.totals import (
+    NOTHING,
     ColumnKind,
+    Doubles,
     Ints,
     OpenColumn,
     Total,
@@ -36,6 +38,7 @@ _KINDS = (None, ColumnKind.COUNTED, ColumnKind.WHOLE, ColumnKind.DOUBLE)
 _GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 #: Numbers before the arrays of a packed entry.
 _HEADER = 6
+_FINITE = NOTHING.specials
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +84,9 @@ class BlockedTotals:
     def _arrays(self) -> tuple[Ints | None, ...]:
         return self.starts, self.counts, self.sums, self.specials, self.least, self.greatest
 
-    def first_from(self, row: int) -> int:
-        """Return the number of the first block that begins at a row or behind it."""
-        if self.starts is None:
-            return min(-(-row // BLOCK), self.blocks)
-        return int(self.starts.searchsorted(row))
-
-    def start(self, block: int) -> int:
-        """Return the row of a block's first match."""
-        return block * BLOCK if self.starts is None else int(self.starts[block])
+    def find_starts(self) -> Ints:
+        """Return int64[b]: the row of each block's first match."""
+        return np.arange(0, self.rows, BLOCK) if self.starts is None else self.starts
 
     def total(self, first: int, last: int) -> Total:
         """Return the total of the blocks from `first` to before `last`."""
@@ -114,48 +111,6 @@ class BlockedTotals:
         # A block without values has the greatest key as its least, and the least as its greatest.
         least, greatest = int(self.least[first:last].min()), int(self.greatest[first:last].max())
         return Total(rows, count, sum_, specials, least, greatest)
-
-    def total_with(
-        self, first: int, last: int, column: OpenColumn | None, rows: Ints, sums: bool = True
-    ) -> Total:
-        """Return the total of the blocks from `first` to before `last`, and of further rows.
-
-        Args:
-            first: The first block.
-            last: The block behind the last.
-            column: The column that the totals are of.
-            rows: The further rows.
-            sums: Whether the sum is wanted; else it is left out where that saves time.
-        """
-        if column is not None and column.valid is None and self.counts is None:
-            found = self._walk(first, last, column, rows, sums)
-            if found is not None:
-                return found
-        own = self.total(first, last)
-        if not len(rows):
-            return own
-        return merge((own, Total(len(rows)) if column is None else total_of(column, rows, sums)))
-
-    def _walk(
-        self, first: int, last: int, column: OpenColumn, rows: Ints, sums: bool
-    ) -> Total | None:
-        """As `total_with` of a column without NULLs, which most are: in one walk. None: not so."""
-        ends = self.least, self.greatest
-        if self.sums is None or ends[0] is None or ends[1] is None or column.numbers is None:
-            return None
-        size = max(min(last * BLOCK, self.rows) - first * BLOCK, 0) + len(rows)
-        if not size:
-            return Total()
-        chosen = column.numbers[rows]
-        if self.kind is ColumnKind.WHOLE:
-            whole = np.ascontiguousarray(chosen, np.int64)
-            high, low, least, greatest = extend_whole(whole, self.sums, *ends, first, last)
-            return Total(size, size, (high << 32) + low, (0, 0, 0), least, greatest)
-        if sums:
-            return None
-        doubles = np.ascontiguousarray(chosen, np.float64)
-        least, greatest = extend_ends(doubles, *ends, first, last)
-        return Total(size, size, 0, (0, 0, 0), least, greatest)
 
     def pack(self) -> npt.NDArray[np.int64]:
         """Pack everything into one array, for a file; `unpack` is the inverse."""
@@ -184,6 +139,57 @@ class BlockedTotals:
         return BlockedTotals(
             _KINDS[kind], rows, starts, counts, sums, base, specials, least, greatest
         )
+
+
+class BlocksAndRows:
+    """The blocked totals of a column beside its values, for totals of blocks and further rows."""
+
+    def __init__(self, blocks: BlockedTotals, column: OpenColumn | None, sums: bool) -> None:
+        """With `sums` False, sums are left out where that saves time."""
+        self._blocks, self._column, self._sums = blocks, column, sums
+        #: What a walk over rows and blocks reads, for columns without NULLs, which most are.
+        self._whole: tuple[Ints, Ints, Ints, Ints] | None = None
+        self._ends: tuple[Doubles, Ints, Ints] | None = None
+        least, greatest, running = blocks.least, blocks.greatest, blocks.sums
+        if column is None or column.valid is not None or blocks.counts is not None:
+            return
+        numbers = column.numbers
+        if numbers is None or running is None or least is None or greatest is None:
+            return
+        if not (numbers.flags.c_contiguous and numbers.dtype in (np.int64, np.float64)):
+            return
+        if blocks.kind is ColumnKind.WHOLE:
+            self._whole = numbers, running, least, greatest
+        elif not sums:
+            self._ends = numbers, least, greatest
+
+    def total(self, first: int, last: int, rows: Ints) -> Total:
+        """Return the total of the blocks from `first` to before `last`, and of further rows."""
+        if self._whole is None and self._ends is None:
+            return self._merge(first, last, rows)
+        size = len(rows)
+        if first < last:
+            size += min(last * BLOCK, self._blocks.rows) - first * BLOCK
+        if not size:
+            return NOTHING
+        if self._whole is not None:
+            numbers, sums, low, high = self._whole
+            upper, lower, least, greatest = extend_whole(
+                numbers, rows, sums, low, high, first, last
+            )
+            return Total(size, size, (upper << 32) + lower, _FINITE, least, greatest)
+        assert self._ends is not None
+        doubles, low, high = self._ends
+        least, greatest = extend_ends(doubles, rows, low, high, first, last)
+        return Total(size, size, 0, _FINITE, least, greatest)
+
+    def _merge(self, first: int, last: int, rows: Ints) -> Total:
+        own = self._blocks.total(first, last)
+        if not len(rows):
+            return own
+        if self._column is None:
+            return Total(own.rows + len(rows))
+        return merge((own, total_of(self._column, rows, self._sums)))
 
 
 def block_rows(matching: Ints | None, size: int) -> BlockedTotals:

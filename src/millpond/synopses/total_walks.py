@@ -45,10 +45,18 @@ def block_whole(values, block, sums, least, greatest):  # type: ignore[no-untype
         least[b], greatest[b] = first, last
 
 
-@compiled(types.UniTuple(int64, 4)(READ_I64, _READ_I64_2D, READ_I64, READ_I64, int64, int64))
-def extend_whole(values, sums, least, greatest, first, last):  # type: ignore[no-untyped-def]
-    """As `sum_whole`, of values and of the blocks from `first` to before `last`."""
-    high, low, smallest, largest = sum_whole(values)
+@compiled(
+    types.UniTuple(int64, 4)(READ_I64, READ_I64, _READ_I64_2D, READ_I64, READ_I64, int64, int64)
+)
+def extend_whole(numbers, rows, sums, least, greatest, first, last):  # type: ignore[no-untyped-def]
+    """As `sum_whole`, of some rows' numbers and of the blocks from `first` to before `last`."""
+    high, low, smallest, largest = int64(0), int64(0), int64(_GREATEST), int64(_LEAST)
+    for i in range(len(rows)):
+        value = numbers[rows[i]]
+        high += value >> 32
+        low += value & int64(0xFFFFFFFF)
+        smallest = min(smallest, value)
+        largest = max(largest, value)
     if first < last:
         high += sums[last, 0] - sums[first, 0]
         low += sums[last, 1] - sums[first, 1]
@@ -92,10 +100,14 @@ def find_ends(values):  # type: ignore[no-untyped-def]
     return least, greatest
 
 
-@compiled(types.UniTuple(int64, 2)(READ_F64, READ_I64, READ_I64, int64, int64))
-def extend_ends(values, least, greatest, first, last):  # type: ignore[no-untyped-def]
-    """As `find_ends`, of values and of the blocks from `first` to before `last`."""
-    smallest, largest = find_ends(values)
+@compiled(types.UniTuple(int64, 2)(READ_F64, READ_I64, READ_I64, READ_I64, int64, int64))
+def extend_ends(numbers, rows, least, greatest, first, last):  # type: ignore[no-untyped-def]
+    """As `find_ends`, of some rows' numbers and of the blocks from `first` to before `last`."""
+    smallest, largest = int64(_GREATEST), int64(_LEAST)
+    for i in range(len(rows)):
+        key = _key_of(numbers[rows[i]])
+        smallest = min(smallest, key)
+        largest = max(largest, key)
     for b in range(first, last):
         smallest = min(smallest, least[b])
         largest = max(largest, greatest[b])
