@@ -70,30 +70,99 @@ def test_an_answer_is_a_frame(spark: Any, url: str) -> None:
 def test_changes_come_once_whenever_they_are_read(
     spark: Any, url: str, pond: Pond, tmp_path: Path
 ) -> None:
-    got: list[tuple[int, str, int]] = []
-
-    def read() -> None:
-        frame = spark.readStream.format("millpond").option("url", url).option("changes", "large")
-        query = (
-            frame.load()
-            .writeStream.foreachBatch(
-                lambda rows, _: got.extend((r.cursor, r.change, r.v) for r in rows.collect())
-            )
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-
-    read()
+    job = Job(spark, url, "large", tmp_path / "checkpoint")
+    job.run()
     so_far = pond.derived("large").fetch().rows()
-    assert got == [(cursor, sign, v) for cursor, _, sign, v in so_far] != []
-    read()
+    assert job.got == [(cursor, sign, v) for cursor, _, sign, v in so_far] != []
+    job.run()
     push(pond, range(4, 9))
     everything = pond.derived("large").fetch().rows()
     assert len(everything) > len(so_far)
-    read()
-    assert got == [(cursor, sign, v) for cursor, _, sign, v in everything]
+    job.run()
+    assert job.got == [(cursor, sign, v) for cursor, _, sign, v in everything]
+
+
+class Job:
+    """A job that reads changes with a checkpoint, whenever it is run."""
+
+    def __init__(self, spark: Any, url: str, changes: str, checkpoint: Path) -> None:
+        self.spark, self.url, self.changes, self.checkpoint = spark, url, changes, checkpoint
+        self.got: list[tuple[int, str, int]] = []
+
+    def run(self, **options: str) -> None:
+        reader = self.spark.readStream.format("millpond").option("url", self.url)
+        frame = reader.option("changes", self.changes).options(**options).load()
+        writer = frame.writeStream.foreachBatch(self._take).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(self.checkpoint)).start().awaitTermination()
+
+    def _take(self, frame: Any, batch: int) -> None:
+        self.got += sorted((r.cursor, r.change, r.v) for r in frame.collect())
+
+
+def changes_of(pond: Pond, name: str) -> list[tuple[int, str, int]]:
+    """All changes, page by page."""
+    found, page = [], pond.query(name).fetch()
+    while page.table.num_rows or page.redefined is not None:
+        found += [(row["cursor"], row["change"], row["v"]) for row in page.table.to_pylist()]
+        page = pond.query(name).fetch(page.cursor)
+    return found
+
+
+REPLACED = "CREATE OR REPLACE QUERY q AS SELECT {} FROM s [RANGE 10 SECONDS] WHERE v > {}"
+
+
+def test_a_job_reads_on_behind_another_definition(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    """A page ends where a definition does, and there is more behind it."""
+    job = Job(spark, url, "q", tmp_path / "checkpoint")
+    job.run()
+    push(pond, range(4, 6))
+    pond.execute(REPLACED.format("k, v, d", 1))
+    push(pond, range(6, 9))
+    want = changes_of(pond, "q")
+    assert ("-", 1) in {(sign, v) for _, sign, v in want}
+    job.run()
+    assert job.got == want
+    frame = spark.read.format("millpond").option("url", url).option("changes", "q").load()
+    assert sorted((r.cursor, r.change, r.v) for r in frame.collect()) == want
+
+
+def test_a_job_stops_where_the_columns_become_others(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    job = Job(spark, url, "q", tmp_path / "checkpoint")
+    job.run()
+    push(pond, range(4, 6))
+    pond.execute(REPLACED.format("v, v + 1 AS w", 0))
+    push(pond, range(6, 9))
+    page = pond.query("q").fetch()
+    while page.redefined is None:
+        mark = page.cursor
+        page = pond.query("q").fetch(mark)
+    whole = spark.read.format("millpond").option("url", url).option("changes", "q")
+    for read in (job.run, job.run, whole.load().collect):
+        with pytest.raises(Exception, match=rf"(?s)POND-412.*other columns after cursor {mark}"):
+            read()
+    behind = Job(spark, url, "q", tmp_path / "another")
+    behind.run(after=mark)
+    assert behind.got == [(r["cursor"], r["change"], r["v"]) for r in page.table.to_pylist()]
+    assert len(whole.option("after", mark).load().collect()) == len(behind.got)
+
+
+def test_a_job_goes_on_when_what_it_has_read_is_no_longer_kept(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    pond.execute("CREATE QUERY few WITH (keep_changes = 4) AS ISTREAM (SELECT v FROM s [NOW])")
+    job = Job(spark, url, "few", tmp_path / "checkpoint")
+    job.run()
+    for second in range(4, 16):
+        push(pond, range(second, second + 1))
+        if second % 3 == 0:
+            job.run()
+    with pytest.raises(MillpondError, match="POND-412"):
+        pond.query("few").fetch()
+    assert [v for _, _, v in job.got] == list(range(3, 15))
 
 
 def test_changes_so_far_are_a_frame(spark: Any, url: str, pond: Pond) -> None:
@@ -166,4 +235,4 @@ def test_what_cannot_be_read_is_said(
     spark: Any, url: str, options: dict[str, str], code: str
 ) -> None:
     with pytest.raises(Exception, match=code):
-        spark.read.format("millpond").options(**{"url": url, **options}).load()
+        spark.read.format("millpond").options(**{"url": url, **options}).load().collect()

@@ -127,11 +127,14 @@ class Job:
 
     def start(self, url: str, parts: int = 1) -> Any:
         """Begin to."""
-        reader = self.spark.readStream.schema("ts timestamp_ntz, id int")
-        frame = reader.option("maxFilesPerTrigger", 1).json(str(self.files)).repartition(parts)
-        writer = frame.writeStream.format("millpond").option("url", url)
+        writer = self.read().repartition(parts).writeStream.format("millpond").option("url", url)
         writer = writer.option("checkpointLocation", str(self.checkpoint))
         return writer.trigger(availableNow=True).start("s")
+
+    def read(self) -> Any:
+        """The rows as a streaming frame; a file is a batch."""
+        reader = self.spark.readStream.schema("ts timestamp_ntz, id int")
+        return reader.option("maxFilesPerTrigger", 1).json(str(self.files))
 
     def forget_commit(self) -> None:
         """Leave the checkpoint as a kill leaves it between the sink's commit and Spark's own."""
@@ -180,6 +183,87 @@ def test_an_earlier_state_of_the_store_is_not_written_on(spark: Any, tmp_path: P
         with pytest.raises(Exception, match=r"(?s)DATA-504.*up to 0, and this is batch 3"):
             job.run(url)
         assert ids(pond) == [0]
+
+
+def test_a_batch_of_foreach_batch_counts_once(
+    spark: Any, url: str, pond: Pond, tmp_path: Path
+) -> None:
+    """The function runs again after a crash; the server knows the batch by writer and number."""
+    job = Job(spark, tmp_path)
+    ran: list[int] = []
+
+    def write(frame: Any, number: int) -> None:
+        ran.append(number)
+        to = frame.write.format("millpond").option("url", url)
+        to.option("writer", "job").option("batch", number).mode("append").save("s")
+
+    def run() -> None:
+        writer = job.read().writeStream.foreachBatch(write).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(job.checkpoint)).start().awaitTermination()
+
+    job.add(1, 2)
+    job.add(3)
+    run()
+    job.forget_commit()
+    job.add(4)
+    run()
+    assert ran == [0, 1, 1, 2]
+    assert ids(pond) == [1, 2, 3, 4]
+    with pytest.raises(Exception, match=r"(?s)DATA-504.*up to 2, and this is batch 4"):
+        write(spark.sql("SELECT timestamp_ntz'2026-01-01' AS ts, 1 AS id"), 4)
+
+
+def test_a_frame_of_a_name_is_written_once(spark: Any, url: str, pond: Pond) -> None:
+    frame = spark.sql("SELECT timestamp_ntz'2026-01-01' AS ts, 1 AS id")
+    for name in ("first", "first", "second"):
+        to = frame.write.format("millpond").option("url", url).option("writer", name)
+        to.mode("append").save("s")
+    assert ids(pond) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "why"),
+    [
+        ("complete", r'SERVE-703(?s:.*)Hint: Use outputMode\("append"\), or foreachBatch'),
+        ("update", "millpond does not support Update mode"),  # Spark's own word
+    ],
+)
+def test_an_output_mode_that_takes_rows_back_is_refused(
+    spark: Any, url: str, tmp_path: Path, mode: str, why: str
+) -> None:
+    job = Job(spark, tmp_path)
+    job.add(1, 2)
+    counts = job.read().groupBy("id").count().select("id")
+    to = counts.writeStream.outputMode(mode).format("millpond").option("url", url)
+    to = to.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
+    with pytest.raises(Exception, match=why):
+        to.start("s").awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"batch": "1"}, "counts among those of a writer"),
+        ({"writer": "", "batch": "1"}, "counts among those of a writer"),
+        ({"writer": "w", "batch": "-1"}, '"-1" is no number of a batch'),
+        ({"writer": "w", "batch": "last"}, '"last" is no number of a batch'),
+    ],
+)
+def test_what_is_no_batch(spark: Any, url: str, options: dict[str, str], why: str) -> None:
+    to = spark.sql("SELECT 1 AS id").write.format("millpond").option("url", url)
+    with pytest.raises(Exception, match=rf"(?s)SERVE-703.*{why}"):
+        to.options(**options).mode("append").save("s")
+
+
+def test_a_streaming_query_has_its_name_and_numbers_by_its_checkpoint(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path)
+    job.add(1)
+    to = job.read().writeStream.format("millpond").option("url", url).option("writer", "w")
+    to = to.option("checkpointLocation", str(job.checkpoint)).trigger(availableNow=True)
+    with pytest.raises(Exception, match="Spark gives a streaming query its name"):
+        to.start("s").awaitTermination()
 
 
 @pytest.mark.parametrize(

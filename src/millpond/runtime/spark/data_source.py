@@ -38,6 +38,8 @@ from millpond.runtime.spark.data_writer import BatchesWriter, FrameWriter, Write
 if TYPE_CHECKING:
     from millpond.service.results import Answer, Changes
 
+#: The place before the oldest change that is kept.
+OLDEST = "oldest"
 #: How many changes one Spark task reads.
 _CHANGES_A_TASK = 100_000
 
@@ -126,6 +128,49 @@ class _ReadRequest:
         table = table.set_column(place, "timestamp", stamps)
         return replace(changes, table=self._promise(changes, table))
 
+    def columns(self) -> StructType:
+        """The columns a frame has: those of the answer, or of the newest definition's changes.
+
+        A job that was started again reads on where it was. What lies before that need not be kept
+        any more, and may have had other columns.
+        """
+        if self.changes is None:
+            return from_arrow_schema(self.answer().schema)
+        newest = self.page(OLDEST, 0)
+        last = self.page(newest.cursor_at(newest.newest), 0)
+        return from_arrow_schema(last.table.schema)
+
+    def changes_after(
+        self, after: str | None, columns: StructType, most: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield `most` changes after a cursor, or all so far; a page ends where a definition does.
+
+        Raises:
+            MillpondError: POND-412, changes have other columns than the frame.
+        """
+        left, page = most, None
+        while (page is None or page.position < page.newest) and left != 0:
+            limit = _CHANGES_A_TASK if left is None else min(left, _CHANGES_A_TASK)
+            begin = after if page is None else page.cursor
+            page = self.page(begin, limit)
+            if from_arrow_schema(page.table.schema) != columns:
+                raise self._other_columns(page, begin)
+            yield from page.table.to_batches()
+            left = None if left is None else left - page.table.num_rows
+
+    def _other_columns(self, page: Changes, begin: str | None) -> MillpondError:
+        """The error for changes that a frame cannot have; it says where others begin."""
+        while page.redefined is None and page.position < page.newest:
+            begin = page.cursor
+            page = self.page(begin, _CHANGES_A_TASK)
+        return MillpondError(
+            "POND-412",
+            f'the changes of "{self.changes}" get other columns after cursor {begin}',
+            detail="The query was given another definition. Before that its rows left, and behind "
+            "it all rows come in the new columns.",
+            hint=f'Begin behind it: with a checkpoint of its own, and option("after", "{begin}").',
+        )
+
     def _promise(self, given: Answer | Changes, table: pa.Table) -> pa.Table:
         """Refuse rows that are not exact, or say of every row whether it is.
 
@@ -161,12 +206,10 @@ class MillpondSource(DataSource):
         return "millpond"
 
     def schema(self) -> StructType:
-        asked = _ReadRequest.of(self.options)
-        table = asked.answer() if asked.changes is None else asked.page(asked.after, 0).table
-        return from_arrow_schema(table.schema)
+        return _ReadRequest.of(self.options).columns()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _AnswerReader(_ReadRequest.of(self.options))
+        return _AnswerReader(_ReadRequest.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         asked = _ReadRequest.of(self.options)
@@ -177,31 +220,27 @@ class MillpondSource(DataSource):
                 detail="What Spark reads as a stream are a query's changes.",
                 hint='Use option("changes", …), or spark.read.',
             )
-        return _ChangesReader(asked)
+        return _ChangesReader(asked, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return FrameWriter(WriteRequest.of(self.options, schema, overwrite))
+        return FrameWriter(WriteRequest.of(self.options, schema, overwrite, streams=False))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return BatchesWriter(WriteRequest.of(self.options, schema, overwrite))
+        return BatchesWriter(WriteRequest.of(self.options, schema, overwrite, streams=True))
 
 
 class _AnswerReader(DataSourceReader):
     """Reads an answer, or all changes so far, in one task."""
 
-    def __init__(self, asked: _ReadRequest) -> None:
-        self._asked = asked
+    def __init__(self, asked: _ReadRequest, columns: StructType) -> None:
+        self._asked, self._columns = asked, columns
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         asked = self._asked
         if asked.changes is None:
             yield from asked.answer().to_batches()
-            return
-        page = asked.page(asked.after, _CHANGES_A_TASK)
-        yield from page.table.to_batches()
-        while page.position < page.newest:
-            page = asked.page(page.cursor, _CHANGES_A_TASK)
-            yield from page.table.to_batches()
+        else:
+            yield from asked.changes_after(asked.after, self._columns)
 
 
 class _CursorRange(InputPartition):
@@ -214,14 +253,14 @@ class _CursorRange(InputPartition):
 class _ChangesReader(DataSourceStreamReader):
     """Reads changes as they come; an offset is a cursor."""
 
-    def __init__(self, asked: _ReadRequest) -> None:
-        self._asked = asked
+    def __init__(self, asked: _ReadRequest, columns: StructType) -> None:
+        self._asked, self._columns = asked, columns
 
     def initialOffset(self) -> dict[str, str]:
         return {"cursor": self._asked.page(self._asked.after, 0).cursor}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, str]:
-        page = self._asked.page("oldest", 0)
+        page = self._asked.page(OLDEST, 0)
         return {"cursor": page.cursor_at(page.newest)}
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
@@ -238,4 +277,4 @@ class _ChangesReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         after, count = partition.value
-        yield from self._asked.page(after, count).table.to_batches()
+        yield from self._asked.changes_after(after, self._columns, count)

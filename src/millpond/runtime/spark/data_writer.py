@@ -47,16 +47,28 @@ class WriteRequest:
         url, token: The server, and its token if it has one.
         stream: The stream that is written to.
         patience: For how many seconds a call is repeated that the server cannot take now.
+        writer: The name under which a frame is written; None for one of its own.
+        batch: The number of the frame among those of that name, from 0; None if it is the only one.
     """
 
     url: str
     token: str | None
     stream: str
     patience: float
+    writer: str | None = None
+    batch: int | None = None
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType, overwrite: bool) -> WriteRequest:
+    def of(
+        cls, options: Mapping[str, str], schema: StructType, overwrite: bool, streams: bool
+    ) -> WriteRequest:
         """Read the options, and check them and the columns against the server.
+
+        Args:
+            options: The options.
+            schema: The columns that are written.
+            overwrite: Whether what the stream has is to be replaced, which cannot be.
+            streams: Whether a streaming query writes.
 
         Raises:
             MillpondError: SERVE-703, an option or a column cannot be; CQL-201, there is no such
@@ -74,10 +86,14 @@ class WriteRequest:
                 "SERVE-703",
                 "a stream cannot be overwritten",
                 detail="Elements of a stream are only added.",
-                hint='Use mode("append").',
+                hint='Use outputMode("append"), or foreachBatch, which may write any rows.'
+                if streams
+                else 'Use mode("append").',
             )
         patience = read_patience(options)
-        asked = cls(options.get("url", DEFAULT_URL), options.get("token"), stream, patience)
+        writer, batch = _read_batch(options, streams)
+        url, token = options.get("url", DEFAULT_URL), options.get("token")
+        asked = cls(url, token, stream, patience, writer, batch)
         asked._check_columns(schema)
         return asked
 
@@ -146,13 +162,13 @@ class FrameWriter(DataSourceArrowWriter):
     def __init__(self, request: WriteRequest) -> None:
         self._request = request
         #: Made once a write, so that a repeated call of the driver counts once.
-        self._writer = f"spark {uuid.uuid4()}"
+        self._writer = request.writer or f"spark {uuid.uuid4()}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._request.stage(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._request.push(self._writer, None, messages)
+        self._request.push(self._writer, self._request.batch, messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._request.give_up(messages)
@@ -173,6 +189,30 @@ class BatchesWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._request.give_up(messages)
+
+
+def _read_batch(options: Mapping[str, str], streams: bool) -> tuple[str | None, int | None]:
+    """Read the options `writer` and `batch`, by which a frame that is written again counts once.
+
+    Raises:
+        MillpondError: SERVE-703, they cannot be.
+    """
+    writer, batch = options.get("writer"), options.get("batch")
+    fault = None
+    if streams and (writer, batch) != (None, None):
+        fault = "Spark gives a streaming query its name and its batches their numbers."
+    elif batch is not None and not writer:
+        fault = "A batch's number counts among those of a writer."
+    elif batch is not None and not (batch.isascii() and batch.isdigit()):
+        fault = f'"{batch}" is no number of a batch.'
+    if fault is not None:
+        raise MillpondError(
+            "SERVE-703",
+            'the options "writer" and "batch" cannot be as given',
+            detail=fault,
+            hint="In a function of foreachBatch, give the job's name and the batch's number.",
+        )
+    return writer, None if batch is None else int(batch)
 
 
 def cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
