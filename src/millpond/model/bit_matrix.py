@@ -176,6 +176,18 @@ def find_ones(
     return n
 
 
+@compiled(I64(READ_U64, types.int64, types.int64, types.int64, types.int64))
+def find_ones_at_edges(
+    words: Words, low: int, begin: int, end: int, high: int
+) -> npt.NDArray[np.int64]:  # pragma: no cover - compiled
+    """Return the numbers of the ones in [low, begin) and [end, high), ascending."""
+    head = count_ones(words, low, begin)
+    out = np.empty(head + count_ones(words, end, high), np.int64)
+    find_ones(words, low, begin, out)
+    find_ones(words, end, high, out[head:])
+    return out
+
+
 @compiled(types.void(READ_U32, U64))
 def set_ones(rows: npt.NDArray[np.uint32], words: Words) -> None:  # pragma: no cover - compiled
     """Set the bits with these numbers."""

@@ -12,17 +12,21 @@ INV-BLOCK-1: blocked totals are a function of the matches, in the order of their
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from millpond.synopses.total_walks import block_ends, block_whole, extend_ends, extend_whole
 from millpond.synopses.totals import (
+    NOTHING,
+    Bools,
     ColumnKind,
+    Doubles,
     Ints,
     OpenColumn,
     Total,
-    Values,
+    double_keys,
     merge,
     run_sums,
     sum_of_words,
@@ -36,6 +40,8 @@ _KINDS = (None, ColumnKind.COUNTED, ColumnKind.WHOLE, ColumnKind.DOUBLE)
 _GREATEST, _LEAST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
 #: Numbers before the arrays of a packed entry.
 _HEADER = 6
+_FINITE = NOTHING.specials
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +87,9 @@ class BlockedTotals:
     def _arrays(self) -> tuple[Ints | None, ...]:
         return self.starts, self.counts, self.sums, self.specials, self.least, self.greatest
 
-    def first_from(self, row: int) -> int:
-        """Return the number of the first block that begins at a row or behind it."""
-        if self.starts is None:
-            return min(-(-row // BLOCK), self.blocks)
-        return int(self.starts.searchsorted(row))
-
-    def start(self, block: int) -> int:
-        """Return the row of a block's first match."""
-        return block * BLOCK if self.starts is None else int(self.starts[block])
+    def find_starts(self) -> Ints:
+        """Return int64[b]: the row of each block's first match."""
+        return np.arange(0, self.rows, BLOCK) if self.starts is None else self.starts
 
     def total(self, first: int, last: int) -> Total:
         """Return the total of the blocks from `first` to before `last`."""
@@ -114,48 +114,6 @@ class BlockedTotals:
         # A block without values has the greatest key as its least, and the least as its greatest.
         least, greatest = int(self.least[first:last].min()), int(self.greatest[first:last].max())
         return Total(rows, count, sum_, specials, least, greatest)
-
-    def total_with(
-        self, first: int, last: int, column: OpenColumn | None, rows: Ints, sums: bool = True
-    ) -> Total:
-        """Return the total of the blocks from `first` to before `last`, and of further rows.
-
-        Args:
-            first: The first block.
-            last: The block behind the last.
-            column: The column that the totals are of.
-            rows: The further rows.
-            sums: Whether the sum is wanted; else it is left out where that saves time.
-        """
-        if column is not None and column.valid is None and self.counts is None:
-            found = self._walk(first, last, column, rows, sums)
-            if found is not None:
-                return found
-        own = self.total(first, last)
-        if not len(rows):
-            return own
-        return merge((own, Total(len(rows)) if column is None else total_of(column, rows, sums)))
-
-    def _walk(
-        self, first: int, last: int, column: OpenColumn, rows: Ints, sums: bool
-    ) -> Total | None:
-        """As `total_with` of a column without NULLs, which most are: in one walk. None: not so."""
-        ends = self.least, self.greatest
-        if self.sums is None or ends[0] is None or ends[1] is None or column.numbers is None:
-            return None
-        size = max(min(last * BLOCK, self.rows) - first * BLOCK, 0) + len(rows)
-        if not size:
-            return Total()
-        chosen = column.numbers[rows]
-        if self.kind is ColumnKind.WHOLE:
-            whole = np.ascontiguousarray(chosen, np.int64)
-            high, low, least, greatest = extend_whole(whole, self.sums, *ends, first, last)
-            return Total(size, size, (high << 32) + low, (0, 0, 0), least, greatest)
-        if sums:
-            return None
-        doubles = np.ascontiguousarray(chosen, np.float64)
-        least, greatest = extend_ends(doubles, *ends, first, last)
-        return Total(size, size, 0, (0, 0, 0), least, greatest)
 
     def pack(self) -> npt.NDArray[np.int64]:
         """Pack everything into one array, for a file; `unpack` is the inverse."""
@@ -186,6 +144,57 @@ class BlockedTotals:
         )
 
 
+class BlocksAndRows:
+    """The blocked totals of a column beside its values, for totals of blocks and further rows."""
+
+    def __init__(self, blocks: BlockedTotals, column: OpenColumn | None, sums: bool) -> None:
+        """With `sums` False, sums are left out where that saves time."""
+        self._blocks, self._column, self._sums = blocks, column, sums
+        #: What a walk over rows and blocks reads, for columns without NULLs, which most are.
+        self._whole: tuple[Ints, Ints, Ints, Ints] | None = None
+        self._ends: tuple[Doubles, Ints, Ints] | None = None
+        least, greatest, running = blocks.least, blocks.greatest, blocks.sums
+        if column is None or column.valid is not None or blocks.counts is not None:
+            return
+        numbers = column.numbers
+        if numbers is None or running is None or least is None or greatest is None:
+            return
+        if not (numbers.flags.c_contiguous and numbers.dtype in (np.int64, np.float64)):
+            return
+        if blocks.kind is ColumnKind.WHOLE:
+            self._whole = numbers, running, least, greatest
+        elif not sums:
+            self._ends = numbers, least, greatest
+
+    def total(self, first: int, last: int, rows: Ints) -> Total:
+        """Return the total of the blocks from `first` to before `last`, and of further rows."""
+        if self._whole is None and self._ends is None:
+            return self._merge(first, last, rows)
+        size = len(rows)
+        if first < last:
+            size += min(last * BLOCK, self._blocks.rows) - first * BLOCK
+        if not size:
+            return NOTHING
+        if self._whole is not None:
+            numbers, sums, low, high = self._whole
+            upper, lower, least, greatest = extend_whole(
+                numbers, rows, sums, low, high, first, last
+            )
+            return Total(size, size, (upper << 32) + lower, _FINITE, least, greatest)
+        assert self._ends is not None
+        doubles, low, high = self._ends
+        least, greatest = extend_ends(doubles, rows, low, high, first, last)
+        return Total(size, size, 0, _FINITE, least, greatest)
+
+    def _merge(self, first: int, last: int, rows: Ints) -> Total:
+        own = self._blocks.total(first, last)
+        if not len(rows):
+            return own
+        if self._column is None:
+            return Total(own.rows + len(rows))
+        return merge((own, total_of(self._column, rows, self._sums)))
+
+
 def block_rows(matching: Ints | None, size: int) -> BlockedTotals:
     """Make blocked totals that count rows.
 
@@ -198,35 +207,51 @@ def block_rows(matching: Ints | None, size: int) -> BlockedTotals:
     return BlockedTotals(None, len(matching), _starts(matching))
 
 
-def block_values(matching: Ints | None, values: Values) -> BlockedTotals:
+def block_values(matching: Ints | None, column: OpenColumn) -> BlockedTotals:
     """Make blocked totals of a column.
 
     Args:
         matching: The rows that match, ascending; None: all.
-        values: The column's values in these rows.
+        column: The column.
     """
     starts = None if matching is None else _starts(matching)
-    rows, valid = values.size, values.valid
-    firsts = np.arange(0, rows, BLOCK)
+    size, valid = column.size if matching is None else len(matching), column.valid
+    if valid is not None and matching is not None:
+        valid = valid[matching]
+    firsts = np.arange(0, size, BLOCK)
     counts = None if valid is None else _run(np.add.reduceat(valid, firsts, dtype=np.int64))
-    if values.kind is ColumnKind.COUNTED or not rows:
-        return BlockedTotals(values.kind, rows, starts, counts)
+    if column.numbers is None or not size:
+        return BlockedTotals(column.kind, size, starts, counts)
+    numbers, rows = _choose(column, matching, valid)
+    chosen = numbers, _NO_ROWS if rows is None else rows, rows is None
     least, greatest = np.empty(len(firsts), np.int64), np.empty(len(firsts), np.int64)
     base, specials = 0, None
-    if values.whole is not None:
+    if column.kind is ColumnKind.WHOLE:
         sums = np.zeros((len(firsts) + 1, 2), np.int64)
-        block_whole(values.whole, BLOCK, sums, least, greatest)
+        block_whole(*chosen, BLOCK, sums, least, greatest)
     else:
-        assert values.doubles is not None
-        words, base, odd = run_sums(values.doubles, np.append(firsts, rows))
+        words, base, odd = run_sums(numbers, rows, np.append(firsts, size))
         sums, specials = words.view(np.int64), odd if odd[-1].any() else None
-        if valid is None:
-            block_ends(values.doubles, BLOCK, least, greatest)
+        block_ends(*chosen, BLOCK, least, greatest)
     if valid is not None:
-        keys = values.find_keys()
+        keys = numbers if column.kind is ColumnKind.WHOLE else double_keys(numbers)
         np.minimum.reduceat(np.where(valid, keys, _GREATEST), firsts, out=least)
         np.maximum.reduceat(np.where(valid, keys, _LEAST), firsts, out=greatest)
-    return BlockedTotals(values.kind, rows, starts, counts, sums, base, specials, least, greatest)
+    return BlockedTotals(column.kind, size, starts, counts, sums, base, specials, least, greatest)
+
+
+def _choose(
+    column: OpenColumn, matching: Ints | None, valid: Bools | None
+) -> tuple[npt.NDArray[Any], Ints | None]:
+    """Choose int64 or float64 numbers, 0 where NULL, and which of them match (None: all)."""
+    numbers = column.numbers
+    assert numbers is not None
+    type_: Any = np.int64 if column.kind is ColumnKind.WHOLE else np.float64
+    if valid is None and numbers.dtype == type_ and numbers.flags.c_contiguous:
+        return numbers, matching
+    chosen = numbers if matching is None else numbers[matching]
+    chosen = np.ascontiguousarray(chosen, type_)
+    return chosen if valid is None else np.where(valid, chosen, type_(0)), None
 
 
 def _starts(matching: Ints) -> Ints:

@@ -67,6 +67,20 @@ def measure_extent(values, weights):  # type: ignore[no-untyped-def]
     return low, high + 53, greatest
 
 
+@compiled(types.UniTuple(int64, 2)(READ_F64, READ_I64, types.boolean))
+def measure_range(numbers, rows, every):  # type: ignore[no-untyped-def]
+    """As `measure_extent` without weights, of the numbers in some rows, or in every one."""
+    low, high = int64(NONE), int64(-NONE)
+    for i in range(len(numbers) if every else len(rows)):
+        value = numbers[i] if every else numbers[rows[i]]
+        if value == 0.0 or not math.isfinite(value):
+            continue
+        _, exponent = _parts(value)
+        low = min(low, exponent)
+        high = max(high, exponent)
+    return low, high + 53
+
+
 @njit(inline="always")
 def _add_shifted(words, low, high, shift, minus):  # type: ignore[no-untyped-def]
     """Add the two-word number (high, low) times 2^shift, or subtract it if `minus`."""
@@ -216,24 +230,26 @@ def _carry(digits):  # type: ignore[no-untyped-def]
         carry = total >> 32
 
 
-@compiled(types.void(READ_F64, READ_I64, int64, _U64_2D, _I64_2D))
-def run_doubles(values, ends, base, sums, specials):  # type: ignore[no-untyped-def]
+@compiled(types.void(READ_F64, READ_I64, types.boolean, READ_I64, int64, _U64_2D, _I64_2D))
+def run_doubles(numbers, rows, every, ends, base, sums, specials):  # type: ignore[no-untyped-def]
     """Fill the i-th sum with that of the values before place ends[i]; the ends ascend.
 
-    Values that are not finite are counted in `specials`. The sums are not rounded. Values are added
-    into signed digits of 32 bits each, whose carries go on only now and then (Neal, Fast exact
-    summation using small and large superaccumulators, 2015).
+    The values are the numbers in some rows, or in every one. Those that are not finite are counted
+    in `specials`. The sums are not rounded. Values are added into signed digits of 32 bits each,
+    whose carries go on only now and then (Neal, Fast exact summation using small and large
+    superaccumulators, 2015).
     """
     digits = np.zeros(2 * sums.shape[1] + 2, np.int64)
     odd = np.zeros(3, np.int64)
     place, added = 0, 0
     for i in range(len(ends)):
         while place < ends[i]:
-            value = values[place]
+            value = numbers[place] if every else numbers[rows[place]]
             place += 1
             if not math.isfinite(value):
                 _classify_special(value, 1, odd)
                 continue
+            bits = bits_of(value)
             mantissa, exponent = _parts(value)
             shift = exponent - base
             if mantissa == uint64(0):
@@ -241,12 +257,10 @@ def run_doubles(values, ends, base, sums, specials):  # type: ignore[no-untyped-
             at, off = shift >> 5, uint64(shift & 31)
             low = int64((mantissa << off) & uint64(0xFFFFFFFF))
             high = int64(mantissa >> (uint64(32) - off))
-            if value < 0.0:
-                digits[at] -= low
-                digits[at + 1] -= high
-            else:
-                digits[at] += low
-                digits[at + 1] += high
+            # Signs are as random as can be, so there is no branch: -1 negates, 0 does not.
+            sign = int64(bits) >> 63
+            digits[at] += (low ^ sign) - sign
+            digits[at + 1] += (high ^ sign) - sign
             added += 1
             if added == _BEFORE_CARRY:
                 _carry(digits)

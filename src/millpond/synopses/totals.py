@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.synopses.double_walks import measure_extent, run_doubles
+from millpond.synopses.double_walks import measure_range, run_doubles
 from millpond.synopses.exact_doubles import count_words
 from millpond.synopses.order_keys import (
     is_time,
@@ -150,7 +150,7 @@ def total_of(column: OpenColumn, rows: Ints | slice = _ALL, sums: bool = True) -
     least, greatest = find_ends(doubles)
     if not sums:
         return Total(size, count, 0, (0, 0, 0), least, greatest)
-    words, base, specials = run_sums(doubles, np.array([count], np.int64))
+    words, base, specials = run_sums(doubles, None, np.array([count], np.int64))
     plus, minus, nan = specials[0].tolist()
     return Total(size, count, sum_of_words(words[0], base), (plus, minus, nan), least, greatest)
 
@@ -159,71 +159,32 @@ def _count(column: OpenColumn, rows: Ints | slice) -> int:
     return len(range(column.size)[rows]) if isinstance(rows, slice) else len(rows)
 
 
-class Values(NamedTuple):
-    """Values of a column.
-
-    Attributes:
-        kind: What their total knows.
-        size: How many rows.
-        whole: int64[size], 0 where NULL; None if they are not whole numbers.
-        doubles: float64[size], 0 where NULL; None if they are not doubles.
-        valid: Which are not NULL; None if all are.
-    """
-
-    kind: ColumnKind
-    size: int
-    whole: Ints | None
-    doubles: Doubles | None
-    valid: Bools | None
-
-    def find_keys(self) -> Ints:
-        """Return int64[size], in the order of the values."""
-        if self.whole is not None:
-            return self.whole
-        assert self.doubles is not None
-        return double_keys(self.doubles)
-
-
-def read_values(column: OpenColumn, rows: Ints | None = None) -> Values:
-    """Read a column's values, of these rows or of all."""
-    kind, numbers, valid = column.kind, column.numbers, column.valid
-    size = column.size if rows is None else len(rows)
-    if valid is not None and rows is not None:
-        valid = valid[rows]
-    if numbers is None:
-        return Values(kind, size, None, None, valid)
-    chosen = numbers if rows is None else numbers[rows]
-    if kind is ColumnKind.WHOLE:
-        whole = np.ascontiguousarray(chosen, np.int64)
-        whole = whole if valid is None else np.where(valid, whole, 0)
-        return Values(kind, size, whole, None, valid)
-    doubles = np.ascontiguousarray(chosen, np.float64)
-    doubles = doubles if valid is None else np.where(valid, doubles, 0.0)
-    return Values(kind, size, None, doubles, valid)
-
-
 def double_keys(numbers: Doubles) -> Ints:
     """Return the doubles' keys: one for both zeros, and one for all NaNs, above all others."""
     keys: Ints = make_order_keys(pa.float64()).encode(pa.array(numbers), _NO_WEIGHTS)
     return keys
 
 
-def run_sums(numbers: Doubles, ends: Ints) -> tuple[npt.NDArray[np.uint64], int, Ints]:
+def run_sums(
+    numbers: Doubles, rows: Ints | None, ends: Ints
+) -> tuple[npt.NDArray[np.uint64], int, Ints]:
     """Compute running sums of doubles.
 
     Args:
         numbers: The doubles.
+        rows: Which of them are summed; None: all.
         ends: Ascending; the i-th sum is that of the doubles before place ends[i].
 
     Returns:
         uint64[len(ends), n], the sums of finite doubles in units of 2^base; `base`; and
         int64[len(ends), 3], how many +infinity, −infinity and NaN.
     """
-    low, high, _ = measure_extent(numbers, np.ones(len(numbers), np.int64))
+    chosen = numbers, _NO_ROWS if rows is None else rows, rows is None
+    low, high = measure_range(*chosen)
     base = max(low, UNIT) // 64 * 64 if low <= high else 0
     words = np.zeros((len(ends), count_words(base, high) if low <= high else 1), np.uint64)
     specials = np.zeros((len(ends), 3), np.int64)
-    run_doubles(np.ascontiguousarray(numbers), ends, base, words, specials)
+    run_doubles(*chosen, ends, base, words, specials)
     return words, base, specials
 
 
@@ -247,4 +208,4 @@ def round_sum(total: Total) -> float:
         return float("inf") if total.sum > 0 else float("-inf")
 
 
-_NO_WEIGHTS = np.zeros(0, np.int64)
+_NO_WEIGHTS = _NO_ROWS = np.zeros(0, np.int64)

@@ -230,6 +230,22 @@ def test_stored_totals_are_used(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> 
     compare(pond, handle)
 
 
+def test_files_that_are_gone_are_held_open_by_no_answer(
+    pond: Pond, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segment_aggregates, "_FEW_ROWS", 0)
+    handle = pond.register("SELECT sum(a) AS n FROM s [RANGE 5 SECONDS] WHERE i < 3")
+    for at in range(60):  # while maintenance merges
+        pond.ingest("s", [element(70 + at + back, at) for back in (0, -3, -6)])
+        compare(pond, handle)
+    pond.wait_until_matched()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    folders = [f"{directory}/{folder}/" for folder in ("segments", "matches", "aggregates")]
+    held = [line for line in maps if any(folder in line for folder in folders)]
+    assert held
+    assert not [line for line in held if "(deleted)" in line]
+
+
 def test_check_says_which_file_is_damaged_and_it_is_made_again(pond: Pond, directory: Path) -> None:
     pond.register("SELECT sum(a) AS n FROM s WHERE i < 3", name="q")
     pond.wait_until_matched()

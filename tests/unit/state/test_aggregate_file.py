@@ -13,7 +13,7 @@ from millpond.state import aggregate_file
 from millpond.state.aggregate_file import Measured, read_totals, write_totals
 from millpond.state.store import Store, new_path
 from millpond.synopses.blocked_totals import block_rows, block_values
-from millpond.synopses.totals import open_column, read_values
+from millpond.synopses.totals import open_column
 
 SEGMENT = f"segments/{'5' * 32}.arrow"
 
@@ -29,8 +29,8 @@ def write(store: Path) -> Path:
     numbers = open_column(pa.array(np.arange(30_000)))
     entries = {
         Measured(3, None): block_rows(rows, 30_000),
-        Measured(3, "a"): block_values(rows, read_values(numbers, rows)),
-        Measured(None, "a"): block_values(None, read_values(open_column(pa.array([1, None, 3])))),
+        Measured(3, "a"): block_values(rows, numbers),
+        Measured(None, "a"): block_values(None, open_column(pa.array([1, None, 3]))),
     }
     path, size = write_totals(new_path(store, "aggregates"), SEGMENT, entries)
     assert size == path.stat().st_size

@@ -22,7 +22,6 @@ from millpond.synopses.totals import (
     Total,
     merge,
     open_column,
-    read_values,
     round_sum,
     total_of,
 )
@@ -155,7 +154,7 @@ def test_blocks_give_the_total_of_any_of_them(type_: pa.DataType, share: float |
     column = pa.array([None if n else v for n, v in zip(nulls, values, strict=True)])
     column = column.cast(pa.int32()).cast(type_) if pa.types.is_date(type_) else column.cast(type_)
     matching = None if share is None else np.flatnonzero(random.random(size) < share)
-    found = block_values(matching, read_values(open_column(column), matching))
+    found = block_values(matching, open_column(column))
     rows = np.arange(size) if matching is None else matching
     for blocks in (found, BlockedTotals.unpack(found.pack())):
         assert blocks.blocks == -(-len(rows) // BLOCK)
@@ -163,10 +162,7 @@ def test_blocks_give_the_total_of_any_of_them(type_: pa.DataType, share: float |
             for last in range(first, blocks.blocks + 1):
                 chosen = rows[first * BLOCK : last * BLOCK]
                 assert blocks.total(first, last) == total_of(open_column(column), chosen)
-        for block in range(blocks.blocks):
-            assert blocks.start(block) == rows[block * BLOCK]
-            assert blocks.first_from(int(rows[block * BLOCK])) == block
-            assert blocks.first_from(int(rows[block * BLOCK]) + 1) == block + 1
+        assert blocks.find_starts().tolist() == rows[::BLOCK].tolist()
 
 
 def test_blocks_of_rows() -> None:
@@ -174,13 +170,11 @@ def test_blocks_of_rows() -> None:
     own = block_rows(np.arange(0, 20_000, 2), 20_000)
     assert own.total(1, own.blocks) == Total(10_000 - BLOCK)
     empty = BlockedTotals.unpack(block_rows(np.zeros(0, np.int64), 5).pack())
-    assert (empty.blocks, empty.total(0, 0), empty.first_from(3)) == (0, NOTHING, 0)
+    assert (empty.blocks, empty.total(0, 0), len(empty.find_starts())) == (0, NOTHING, 0)
 
 
 def test_blocks_of_no_values() -> None:
     nothing = np.zeros(0, np.int64)
     for type_ in COLUMNS:
         column = pa.array([None, None], type_)
-        assert (
-            block_values(nothing, read_values(open_column(column), nothing)).total(0, 0) == NOTHING
-        )
+        assert block_values(nothing, open_column(column)).total(0, 0) == NOTHING

@@ -11,11 +11,35 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from numba import int64, types
 
-from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import NOTHING, OpenColumn, Total, read_values, total_of
+from millpond.model.compiled import READ_I64, compiled
+from millpond.synopses.blocked_totals import (
+    BlockedTotals,
+    BlocksAndRows,
+    block_rows,
+    block_values,
+)
+from millpond.synopses.totals import NOTHING, OpenColumn, Total, total_of
 
-_NO_ROWS = np.zeros(0, np.int64)
+#: Before every timestamp.
+_EVER = np.iinfo(np.int64).min
+
+
+class OpenMatches(Protocol):
+    """The rows of a segment that match, opened for many reads."""
+
+    def find_at_edges(self, low: int, begin: int, end: int, high: int) -> np.ndarray:
+        """Return the matching rows in [low, begin) and [end, high), ascending, as int64."""
+        ...
+
+
+class EveryRow:
+    """`OpenMatches` where every row matches."""
+
+    def find_at_edges(self, low: int, begin: int, end: int, high: int) -> np.ndarray:
+        """As `OpenMatches.find_at_edges`."""
+        return np.concatenate([np.arange(low, begin), np.arange(end, high)])
 
 
 class AggregatedSegment(Protocol):
@@ -35,6 +59,14 @@ class AggregatedSegment(Protocol):
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Return a column of all the segment's rows."""
+        ...
+
+
+class MatchedSegment(AggregatedSegment, Protocol):
+    """A segment of which is known which rows match."""
+
+    def open_matches(self) -> OpenMatches:
+        """Open the matches of all rows."""
         ...
 
 
@@ -85,52 +117,67 @@ def compute_blocks(segment: AggregatedSegment, column: str | None) -> BlockedTot
     rows = segment.matching(0, size)
     if column is None:
         return block_rows(rows, size)
-    return block_values(rows, read_values(segment.column(column), rows))
+    return block_values(rows, segment.column(column))
 
 
-def read_totals(
-    segment: AggregatedSegment,
-    asked: Sequence[Asked],
-    blocks: Sequence[BlockedTotals],
-    lo: int,
-    hi: int,
-) -> list[Total]:
-    """Compute the totals of the matches in rows [lo, hi), from blocks where they lie inside.
+@compiled(types.UniTuple(int64, 6)(READ_I64, READ_I64, int64, int64))
+def _cut(ts, starts, low, high):  # type: ignore[no-untyped-def]
+    """Find the rows with low ≤ ts ≤ high, and the blocks among them.
 
-    Args:
-        segment: The segment.
-        asked: What totals are asked of.
-        blocks: The blocked totals of each, which all begin at the same rows.
-        lo: The first row.
-        hi: The row behind the last.
+    Returns:
+        lo, begin, end, hi, first, last: the rows are [lo, hi); the matches of [begin, end) are the
+        blocks from `first` to before `last`. Without a block, `begin` and `end` are `hi`.
     """
-    if lo >= hi:
-        return [NOTHING] * len(asked)
-    cut, size = blocks[0], len(segment.ts)
-    first = cut.first_from(lo)
-    if hi == size:
-        last, end = cut.blocks, hi
+    lo = np.searchsorted(ts, low)
+    hi = np.searchsorted(ts, high, side="right")
+    first = np.searchsorted(starts, lo)
+    if hi == len(ts):
+        last, end = len(starts), hi
     else:
         # The block before the first one behind the range may reach beyond it.
-        last = cut.first_from(hi) - 1
-        end = cut.start(last) if last >= first else lo
-    if last < first:
-        return compute_totals(segment, asked, lo, hi)
+        last = np.searchsorted(starts, hi) - 1
+        end = starts[last] if last >= 0 else int64(0)
+    if lo >= hi or first >= last:
+        return lo, max(lo, hi), hi, hi, int64(0), int64(0)
     # Before the first block nothing matches.
-    begin = lo if not first else min(cut.start(first), hi) if first < cut.blocks else hi
-    edges = [_find_matches(segment, *edge) for edge in ((lo, begin), (end, hi))]
-    edges = [edge for edge in edges if len(edge)]
-    rows = edges[0] if len(edges) == 1 else np.concatenate([_NO_ROWS, *edges])
-    columns = [None if each.column is None else segment.column(each.column) for each in asked]
-    return [
-        own.total_with(first, last, column, rows, each.sums)
-        for each, own, column in zip(asked, blocks, columns, strict=True)
-    ]
+    return lo, starts[first] if first else lo, end, hi, first, last
 
 
-def _find_matches(segment: AggregatedSegment, lo: int, hi: int) -> np.ndarray:
-    """Find the rows in [lo, hi) that match."""
-    if lo >= hi:
-        return _NO_ROWS
-    rows = segment.matching(lo, hi)
-    return np.arange(lo, hi) if rows is None else rows
+class BlockedSegment:
+    """A segment with blocked totals of its matches, opened for what is asked of it.
+
+    Holds what it reads, and no more: arrays of the segment, of its matches and of the totals.
+    """
+
+    def __init__(
+        self,
+        segment: MatchedSegment,
+        asked: Sequence[Asked],
+        blocks: Sequence[BlockedTotals],
+    ) -> None:
+        """Open a segment.
+
+        Args:
+            segment: The segment.
+            asked: What totals are asked of; at least one.
+            blocks: The blocked totals of each, which all begin at the same rows.
+        """
+        self._ts = segment.ts
+        self._starts = blocks[0].find_starts()
+        self._matches = segment.open_matches()
+        self._read = [
+            BlocksAndRows(
+                own, None if each.column is None else segment.column(each.column), each.sums
+            ).total
+            for each, own in zip(asked, blocks, strict=True)
+        ]
+
+    def read(self, low: int | None, high: int) -> list[Total]:
+        """Compute the totals of the matches with low ≤ ts ≤ high, of each that is asked.
+
+        Only the matches between the ends of this range and the nearest blocks are read.
+        """
+        low = _EVER if low is None else low
+        lo, begin, end, hi, first, last = _cut(self._ts, self._starts, low, high)
+        rows = self._matches.find_at_edges(lo, begin, end, hi)
+        return [read(first, last, rows) for read in self._read]

@@ -17,7 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.engine.matching.gap_lists import gaps_of_rows, most_bytes, rows_of_gaps
-from millpond.model.bit_matrix import bits_of_rows, rows_of_bits, words_for
+from millpond.model.bit_matrix import (
+    bits_of_rows,
+    find_ones_at_edges,
+    rows_of_bits,
+    words_for,
+)
 
 Rows = npt.NDArray[np.int64]
 
@@ -163,6 +168,7 @@ def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch
 
 
 _NONE: Rows = np.zeros(0, np.int64)
+_NO_BYTES = np.zeros(0, np.uint8)
 
 
 class MatchReader:
@@ -210,26 +216,56 @@ class MatchReader:
         found = self._find(slot)
         return int(found[0][1][found[1]]) if found else 0
 
+    def open(self, slot: int) -> SlotMatches:
+        """Open the matches of one slot."""
+        found = self._find(slot)
+        if found is None:
+            return SlotMatches(LIST, 0, _NO_BYTES)
+        (_, counts, encodings, offsets, data), i = found
+        return SlotMatches(int(encodings[i]), int(counts[i]), data[offsets[i] : offsets[i + 1]])
+
     def rows(self, slot: int, low: int, high: int) -> Rows:
         """Return the matching row numbers in [low, high), ascending."""
-        found = self._find(slot)
-        low = max(low, 0)
-        if found is None or low >= high:
-            return _NONE
-        (_, counts, encodings, offsets, data), i = found
-        encoding, count = int(encodings[i]), int(counts[i])
-        if encoding == ALL:
-            return np.arange(low, max(low, min(high, count)))
-        raw = data[offsets[i] : offsets[i + 1]]
+        return self.open(slot).rows(low, high)
+
+
+class SlotMatches:
+    """The matches of one slot."""
+
+    def __init__(self, encoding: int, count: int, data: npt.NDArray[np.uint8]) -> None:
+        self._encoding, self._count = encoding, count
         if encoding == LIST:
-            numbers = raw[: 4 * count].view(np.uint32)
-            start, end = np.searchsorted(numbers, np.array([low, min(high, 2**32 - 1)], np.uint32))
-            return numbers[start:end].astype(np.int64)
-        if encoding == GAPS:
-            return rows_of_gaps(raw, count, low, high)
-        if raw.ctypes.data % 8:
-            raw = raw.copy()
-        return rows_of_bits(raw.view(np.uint64), low, min(high, 8 * len(raw)))
+            self._data: Any = data[: 4 * count].view(np.uint32)
+        elif encoding == DENSE:
+            self._data = (data.copy() if data.ctypes.data % 8 else data).view(np.uint64)
+        else:
+            self._data = data
+
+    def rows(self, low: int, high: int) -> Rows:
+        """Return the matching row numbers in [low, high), ascending."""
+        low = max(low, 0)
+        if low >= high:
+            return _NONE
+        if self._encoding == DENSE:
+            return rows_of_bits(self._data, low, min(high, 64 * len(self._data)))
+        if self._encoding == ALL:
+            return np.arange(low, max(low, min(high, self._count)))
+        if self._encoding == GAPS:
+            return rows_of_gaps(self._data, self._count, low, high)
+        ends = np.array([low, min(high, 2**32 - 1)], np.uint32)
+        start, end = np.searchsorted(self._data, ends)
+        found: Rows = self._data[start:end].astype(np.int64)
+        return found
+
+    def find_at_edges(self, low: int, begin: int, end: int, high: int) -> Rows:
+        """Return the matching row numbers in [low, begin) and [end, high), ascending.
+
+        All lie in [0, the number of elements].
+        """
+        if self._encoding == DENSE:
+            found: Rows = find_ones_at_edges(self._data, low, begin, end, high)
+            return found
+        return np.concatenate([self.rows(low, begin), self.rows(end, high)])
 
 
 def _view_fixed(batch: pa.RecordBatch, column: int, dtype: Any) -> npt.NDArray[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.segment_forest import SegmentForest, Subtree, split_at_window
+from millpond.engine.aggregates.segment_totals import BlockedSegment
 from millpond.errors import MillpondError
 from millpond.model.windows import Window, interval
 from millpond.state.aggregate_file import (
@@ -33,6 +34,8 @@ log = logging.getLogger("millpond.aggregates")
 
 #: Segments whose totals are kept open, the least recently used closed first.
 _OPEN_SEGMENTS = 4_096
+#: Segments that are open for what a query asks of them; beyond that all are closed.
+_OPEN_READERS = 4_096
 #: About what a total takes in the tree.
 _TOTAL_BYTES = 300
 
@@ -63,6 +66,10 @@ class WindowCut:
     straddling: list[SegmentRef]
 
 
+#: Segments opened for one set of totals, by their ids.
+OpenTotals = dict[int, BlockedSegment]
+
+
 def segment_of(node: Subtree) -> SegmentRef:
     """Return the segment that a subtree consists of."""
     assert isinstance(node.segment, SegmentRef)
@@ -78,6 +85,9 @@ class KeptTotals:
         self._forests: defaultdict[tuple[int, str], SegmentForest] = defaultdict(SegmentForest)
         #: By the id of the segment: what its files and earlier uses gave.
         self._opened: OrderedDict[int, dict[Measured, Kept]] = OrderedDict()
+        #: By what totals they are opened for.
+        self._readers: dict[tuple[Measured, ...], OpenTotals] = {}
+        self._reader_count = 0
         #: By the stem of the segment's file; `_unread` has those of earlier processes.
         self._files: dict[str, list[StoredTotals]] = {}
         self._unread: dict[str, list[Path]] = {}
@@ -114,6 +124,31 @@ class KeptTotals:
     def remember(self, segment: SegmentRef, measured: Measured, blocks: Kept) -> None:
         """Keep totals that were computed, as long as memory lasts."""
         self._open(segment)[measured] = blocks
+
+    def readers_of(self, measured: tuple[Measured, ...]) -> OpenTotals:
+        """Return the segments that are open for these totals; only `add_reader` adds to them."""
+        found = self._readers.get(measured)
+        if found is None:
+            with self._lock:
+                found = self._readers.setdefault(measured, {})
+        return found
+
+    def add_reader(self, readers: OpenTotals, segment: SegmentRef, opened: BlockedSegment) -> None:
+        """Keep a segment open for the totals that `readers` are of."""
+        with self._lock:
+            if self._reader_count >= _OPEN_READERS:
+                self._close_readers()
+            readers[segment.id] = opened
+            self._reader_count += 1
+
+    def close(self) -> None:
+        """Close all segments, so that the disk gets the space of removed files back."""
+        with self._lock:
+            self._close_readers()
+
+    def _close_readers(self) -> None:
+        # Answers that are being computed go on with what they have.
+        self._readers, self._reader_count = {}, 0
 
     def _open(self, segment: SegmentRef) -> dict[Measured, Kept]:
         with self._lock:
@@ -178,6 +213,8 @@ class KeptTotals:
             before = self._files.get(stem, [])
             self._files[stem] = [stored] if alone else [*before, stored]
             self._opened.pop(segment.id, None)
+            for readers in self._readers.values():
+                readers.pop(segment.id, None)
         if alone:
             remove_files(file.path for file in before if file.path != stored.path)
 
@@ -211,6 +248,7 @@ class KeptTotals:
             for id in [id for id in self._opened if version.segment(id) is None]:
                 del self._opened[id]
             if changed:
+                self._close_readers()
                 self._forget_totals(wanted, version)
             for stream_id, kind in list(self._forests):
                 if stream_id not in version.streams:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.engine.aggregates.segment_totals import EveryRow, OpenMatches
 from millpond.engine.invocation.window_slices import SegmentView
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.pairs import PairsReader
@@ -327,6 +328,14 @@ class LeafView(SegmentView):
     def is_matched(self) -> bool:
         """Whether it is known which rows match, so that no predicate has to be evaluated."""
         return self._factors is None or self._stored is not None
+
+    def open_matches(self) -> OpenMatches:
+        """Open the matches, which have to be known; of a leaf without a sample."""
+        assert self.is_matched
+        assert self._sample is None
+        if self._factors is None or self._stored is None or self._slot is None:
+            return EveryRow()
+        return self._stored.open(self._slot)
 
     def column(self, name: str) -> OpenColumn:
         """Return a column of all the segment's rows, opened for its totals."""

@@ -28,13 +28,18 @@ from millpond.engine.aggregates.segment_forest import Subtree, total_of_node
 from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import (
     Asked,
+    BlockedSegment,
     compute_blocks,
     compute_totals,
     find_rows,
-    read_totals,
 )
 from millpond.planner.aggregates import AVG, SUM, ColumnAggregate
-from millpond.service.answers.kept_totals import KeptTotals, WindowCut, segment_of
+from millpond.service.answers.kept_totals import (
+    KeptTotals,
+    OpenTotals,
+    WindowCut,
+    segment_of,
+)
 from millpond.service.answers.leaf_scan import LeafView
 from millpond.service.answers.spread_scan import SpreadScans
 from millpond.service.queries.prepared import PreparedQuery
@@ -101,15 +106,16 @@ class SegmentAggregates:
         calls = query.bound.aggregates
         assert calls is not None
         asked = list_asked(calls)
-        measured = [Measured(slot, each.column, each.sketch) for each in asked]
+        measured = tuple(Measured(slot, each.column, each.sketch) for each in asked)
         keeps = slot is not None or factors is None
         if keeps and query.id is None:
             keeps = all(self._kept.is_wanted(stream, each) for each in measured)
         counts_all = factors is None and asked == [Asked(None)]
-        reading = _Reading(self._kept, asked, measured, counts_all, keeps, view_of)
+        readers = self._kept.readers_of(measured) if keeps else {}
+        reading = _Reading(self._kept, asked, measured, counts_all, keeps, readers, view_of)
         cut = self._kept.cut(version, stream, leaf.window, instant)
         scanned = None
-        if not counts_all and (factors is not None or not keeps):
+        if self._scans.can_spread and not counts_all and (factors is not None or not keeps):
             segments = [s for node in cut.whole for s in _segments(node)] + cut.straddling
             scanned = self._scans.read_totals(version, query, stream, segments, instant, asked)
         if scanned is not None:
@@ -146,14 +152,16 @@ class _Reading:
         measured: What kept totals are of, for each. Without a slot there may still be a predicate.
         counts_all: Whether every row is counted: then nothing is kept or opened for totals.
         keeps: Whether totals stay.
+        readers: The segments whose totals are open, by id; where totals stay.
         view_of: Gives a segment as the leaf sees it.
     """
 
     kept: KeptTotals
     asked: list[Asked]
-    measured: list[Measured]
+    measured: Sequence[Measured]
     counts_all: bool
     keeps: bool
+    readers: OpenTotals
     view_of: ViewOf
 
     def read_node(self, node: Subtree) -> list[Any]:
@@ -194,27 +202,45 @@ class _Reading:
 
     def _whole(self, measured: Measured, segment: Any) -> Any:
         check_work()
-        kept = self._find(segment, self.view_of(segment), measured)
+        kept = self._find(self.view_of(segment), segment, measured)
         return kept.total(0, kept.blocks) if isinstance(kept, BlockedTotals) else kept
 
     def read_inside(self, segment: SegmentRef, cut: WindowCut) -> list[Any]:
         """Return the totals and sketches of a segment's matches inside the window."""
         check_work()
+        opened = self.readers.get(segment.id)
+        if opened is not None and not any(each.sketch for each in self.asked):
+            return opened.read(cut.low, cut.high)
         view = self.view_of(segment)
         lo, hi = find_rows(view, cut.low, cut.high)
         if self.counts_all:
             return [Total(hi - lo)]
         # Blocks are of all matches: elements outside the window, for which the predicate may fail,
         # must not be evaluated for them.
-        if hi - lo <= _FEW_ROWS or not self.keeps or not view.is_matched:
+        if not self.keeps or not view.is_matched:
             return self._compute(view, lo, hi)
-        asked = [each for each in self.asked if each.sketch is None]
-        found = [self._find(segment, view, m) for m in self.measured if m.sketch is None]
-        blocks = [each for each in found if isinstance(each, BlockedTotals)]
-        totals = read_totals(view, asked, blocks, lo, hi) if asked else []
-        return self._add_sketches(iter(totals), view, lo, hi)
+        if opened is None:
+            opened = self._open_blocks(segment, view, few=hi - lo <= _FEW_ROWS)
+        if opened is None:
+            return self._compute(view, lo, hi)
+        return self._add_sketches(iter(opened.read(cut.low, cut.high)), view, lo, hi)
 
-    def _find(self, segment: SegmentRef, view: LeafView, measured: Measured) -> Kept:
+    def _open_blocks(self, segment: SegmentRef, view: LeafView, few: bool) -> BlockedSegment | None:
+        """Open a segment's blocked totals; of few rows only if they are at hand, else None.
+
+        None also if only sketches are asked for.
+        """
+        find = self.kept.find if few else partial(self._find, view)
+        totals = [each for each in self.asked if each.sketch is None]
+        found = [find(segment, each) for each in self.measured if each.sketch is None]
+        blocks = [each for each in found if isinstance(each, BlockedTotals)]
+        if not totals or len(blocks) < len(totals):
+            return None
+        opened = BlockedSegment(view, totals, blocks)
+        self.kept.add_reader(self.readers, segment, opened)
+        return opened
+
+    def _find(self, view: LeafView, segment: SegmentRef, measured: Measured) -> Kept:
         """Find a segment's totals or sketch, or compute them and remember them."""
         found = self.kept.find(segment, measured)
         if found is None:

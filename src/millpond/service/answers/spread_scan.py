@@ -67,6 +67,11 @@ class SpreadScans:
         self.least_rows = SPREAD_ROWS
         self.count = 0
 
+    @property
+    def can_spread(self) -> bool:
+        """Whether there are workers to spread scans over, and they are well."""
+        return self._runtime.spreads and self._runtime.trouble is None
+
     def read_leaf(
         self,
         version: Version,
@@ -153,7 +158,7 @@ class SpreadScans:
         instant: int,
     ) -> list[ScanJob] | None:
         """Divide the scan among workers; None if it is not to be spread."""
-        if not self._runtime.spreads or self._runtime.trouble is not None:
+        if not self.can_spread:
             return None
         leaf, slot = query.bound.streams[number], query.slots[number]
         if stream.is_pseudo or isinstance(leaf.window, Rows):

@@ -104,6 +104,7 @@ class Maintenance(Background):
         self.suspensions = Suspensions(epochs, registrar)
         self._backfill = Backfill(store, epochs, stems, runtime, self._tasks, self.suspensions)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._tasks)
+        self._kept = kept
         self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._tasks)
         self._reductions = ReductionMaintenance(epochs, registrar, actions)
         self._shared_logs = SharedLogMaintenance(store, epochs, self._tasks, _MERGED_ROWS)
@@ -158,7 +159,9 @@ class Maintenance(Background):
                 busy |= self._run_guarded(work, stream_id)
         for stream_id in self._weights.order(version, self._totals.wanted()):
             busy |= self._run_guarded(self._totals.run_round, stream_id)
-        self._events.files_collected(self._log.collect())
+        if removed := self._log.collect():
+            self._kept.close()
+            self._events.files_collected(removed)
         self._run_guarded(lambda _: self._log.snapshot_if_due(), 0)
         lost = self._inbox.recovered.lost
         waiting = [row.number for row in self._inbox.list_pending() if row.number not in lost]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,11 +12,14 @@ from hypothesis import strategies as st
 
 from millpond.engine.aggregates.segment_totals import (
     Asked,
+    BlockedSegment,
+    EveryRow,
+    OpenMatches,
     compute_blocks,
     compute_totals,
     find_rows,
-    read_totals,
 )
+from millpond.engine.matching.results_structure import Matches, MatchReader, encode
 from millpond.synopses.blocked_totals import BLOCK
 from millpond.synopses.totals import NOTHING, OpenColumn, Total, open_column, total_of
 
@@ -35,12 +40,20 @@ class Segment:
             "y": pa.array(random.choice([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5], SIZE)),
         }
         self.read = 0
+        self.reader = (
+            MatchReader(Matches(SIZE, encode({0: self.rows}, SIZE)).to_table())
+            if self.rows is not None
+            else None
+        )
 
     def matching(self, lo: int, hi: int) -> np.ndarray | None:
         self.read += hi - lo
         if self.rows is None:
             return None
         return self.rows[slice(*np.searchsorted(self.rows, (lo, hi)))]
+
+    def open_matches(self) -> OpenMatches:
+        return EveryRow() if self.reader is None else self.reader.open(0)
 
     def column(self, name: str) -> OpenColumn:
         return open_column(self.table[name])
@@ -54,19 +67,25 @@ class Segment:
 
 
 SEGMENTS = [Segment(share) for share in (None, 0.9, 0.3, 0.01, 0.0)]
-ROW = st.integers(0, SIZE) | st.sampled_from([0, 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, SIZE])
+INSTANT = st.integers(-2, SIZE // 2 + 2)
 
 
-@given(st.sampled_from(SEGMENTS), st.sampled_from([None, "a", "b", "x", "y"]), ROW, ROW)
-def test_any_range(segment: Segment, column: str | None, lo: int, hi: int) -> None:
+@given(
+    st.sampled_from(SEGMENTS),
+    st.sampled_from([None, "a", "b", "x", "y"]),
+    st.none() | INSTANT,
+    INSTANT,
+)
+def test_any_range(segment: Segment, column: str | None, low: int | None, high: int) -> None:
+    lo, hi = find_rows(segment, low, high)
     expected = segment.total(column, lo, hi) if lo < hi else NOTHING
     blocks = compute_blocks(segment, column)
     asked = [Asked(column), Asked(None)]
     both = [blocks, compute_blocks(segment, None)]
     rows = Total(expected.rows)
-    assert read_totals(segment, asked, both, lo, hi) == [expected, rows]
+    assert BlockedSegment(segment, asked, both).read(low, high) == [expected, rows]
     assert compute_totals(segment, asked, lo, hi) == [expected, rows]
-    (without,) = read_totals(segment, [Asked(column, sums=False)], [blocks], lo, hi)
+    (without,) = BlockedSegment(segment, [Asked(column, sums=False)], [blocks]).read(low, high)
     assert without._replace(sum=0, specials=NOTHING.specials) == expected._replace(
         sum=0, specials=NOTHING.specials
     )
@@ -75,10 +94,13 @@ def test_any_range(segment: Segment, column: str | None, lo: int, hi: int) -> No
 @pytest.mark.parametrize("share", [None, 0.9, 0.3])
 def test_only_what_lies_between_the_ends_and_the_blocks_is_read(share: float | None) -> None:
     segment = Segment(share)
-    blocks = compute_blocks(segment, "a")
-    segment.read = 0
-    read_totals(segment, [Asked("a")], [blocks], 1, SIZE - 1)
-    assert 0 < segment.read <= 2 * BLOCK / (share or 1) * 1.2
+    opened = BlockedSegment(segment, [Asked("a")], [compute_blocks(segment, "a")])
+    read = []
+    find = opened._matches.find_at_edges
+    opened._matches = mock.Mock(find_at_edges=lambda *edges: read.append(find(*edges)) or read[-1])
+    (total,) = opened.read(int(segment.ts[0]) + 1, int(segment.ts[-1]) - 1)
+    assert total.rows > 3 * BLOCK * (share or 1)
+    assert 0 < len(read[0]) < 2 * BLOCK
 
 
 def test_rows_by_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +12,20 @@ import pytest
 from tests.unit.service.versions import segment, stream, version_of
 
 from millpond.model.windows import Unbounded
+from millpond.service.answers import kept_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
 from millpond.state.aggregate_file import Measured, write_totals
 from millpond.state.arrow_file import forget
 from millpond.state.id_map import IdMap
 from millpond.state.version import SegmentRef, StreamState, Version
 from millpond.synopses.blocked_totals import BlockedTotals, block_rows, block_values
-from millpond.synopses.totals import open_column, read_values
+from millpond.synopses.totals import open_column
 
 STREAM = stream(1, "s")
 ROWS, SUMS = Measured(3, None), Measured(3, "v")
 BLOCKS = {
     ROWS: block_rows(np.arange(10), 20),
-    SUMS: block_values(np.arange(10), read_values(open_column(pa.array(range(10))))),
+    SUMS: block_values(np.arange(10), open_column(pa.array(range(10)))),
 }
 #: Segments 1 and 2 of the stream.
 SEGMENTS = tuple(
@@ -147,3 +149,28 @@ def test_figures(store: Path) -> None:
     figures = kept.measure(now, STREAM, {SUMS})
     assert figures["totals in the tree"] == 1
     assert figures["bytes in memory"] > BLOCKS[SUMS].nbytes
+
+
+@pytest.mark.parametrize("how", ["a new file", "other wishes", "files are removed", "too many"])
+def test_open_segments_are_closed(store: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_totals, "_OPEN_READERS", 2)
+    kept, opened = KeptTotals(store), mock.Mock()
+    kept.retain({1: frozenset({ROWS})}, version(*SEGMENTS))
+    readers = kept.readers_of((ROWS,))
+    for each in SEGMENTS:
+        kept.add_reader(readers, each, opened)
+    kept.retain({1: frozenset({ROWS})}, version(*SEGMENTS))
+    assert kept.readers_of((ROWS,)) == {1: opened, 2: opened}
+    assert kept.readers_of((SUMS,)) == {}
+    match how:
+        case "a new file":
+            kept.add_file(SEGMENTS[0], write(store, SEGMENTS[0], ROWS), alone=False)
+            assert kept.readers_of((ROWS,)) == {2: opened}
+            return
+        case "other wishes":
+            kept.retain({}, version(*SEGMENTS))
+        case "files are removed":
+            kept.close()
+        case _:
+            kept.add_reader(kept.readers_of((SUMS,)), SEGMENTS[0], opened)
+    assert kept.readers_of((ROWS,)) == {}
