@@ -128,7 +128,7 @@ class KeptTotals:
     def readers_of(self, slot: int | None, asked: Sequence[Asked]) -> OpenTotals:
         """Return the segments that are open for what is asked of a slot's matches.
 
-        A segment that is open for least and greatest values alone has no sums (`Asked.sums`), so
+        A segment that is open for least and greatest values alone has no sums (`Asked`), so
         sums of the same column are read from another one. Only `add_reader` adds to what this
         returns.
         """
