@@ -25,6 +25,7 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.errors import CODES, MillpondError
 from millpond.service.handles import Handle, StreamHandle
 from millpond.service.pond import Pond
+from millpond.service.sinks.check_sink import OWN
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -238,6 +239,13 @@ def options_page() -> str:
         "",
         *_table(Scope.CLAUSE),
         "",
+        "## Options of sinks",
+        "",
+        "`CREATE SINK name USING format (option value, …) FROM …`; changed by `ALTER SINK name SET"
+        " (option = value)`.",
+        "",
+        *_table(Scope.SINK),
+        "",
         "## Settings of the system",
         "",
         "`ALTER SYSTEM SET (setting = value)`, `alter_system` in Python, or `PATCH` of the entities"
@@ -259,24 +267,33 @@ def options_page() -> str:
 
 
 #: The scopes whose options' remarks are shown.
-_REMARKED = (Scope.QUERY, Scope.INPUT, Scope.CLAUSE, Scope.SYSTEM)
+_REMARKED = (Scope.QUERY, Scope.INPUT, Scope.CLAUSE, Scope.SINK, Scope.SYSTEM)
 
 
 def _table(scope: Scope) -> list[str]:
     """The options of a scope as a table."""
-    shown = scope is Scope.ENGINE
+    more = {Scope.ENGINE: " entity |", Scope.SINK: " of sinks USING |"}.get(scope, "")
     lines = [
-        f"| {'setting' if shown else 'option'} | takes | default |{' entity |' if shown else ''}",
-        f"| --- | --- | --- |{' --- |' if shown else ''}",
+        f"| {'setting' if scope is Scope.ENGINE else 'option'} | takes | default |{more}",
+        f"| --- | --- | --- |{' --- |' if more else ''}",
     ]
     for name in list_options(scope):
         option = OPTIONS[name]
         remark = option.remark if scope in _REMARKED else ""
         text = f"{option.text}. {remark}" if remark else option.text
-        entities = [e for e in option.entities if e not in _OF_QUERIES]
-        last = f" {', '.join(f'`{e}:all`' for e in entities)} |" if shown else ""
-        lines.append(f"| `{name}` | {text} | {_default(option)} |{last}")
+        lines.append(f"| `{name}` | {text} | {_default(option)} |{_last_cell(scope, option)}")
     return lines
+
+
+def _last_cell(scope: Scope, option: Option) -> str:
+    """The entities of a setting of the engine, or the formats of an option of sinks."""
+    if scope is Scope.ENGINE:
+        entities = [e for e in option.entities if e not in _OF_QUERIES]
+        return f" {', '.join(f'`{e}:all`' for e in entities)} |"
+    if scope is Scope.SINK:
+        formats = [f"`{format}`" for format, own in OWN.items() if option.name in own]
+        return f" {', '.join(formats) or 'any format'} |"
+    return ""
 
 
 #: Kinds of entities that work for one query.

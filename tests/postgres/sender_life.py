@@ -29,7 +29,8 @@ def sender_of(port: int, name: str) -> PostgresSender:
 def delivery(number: int) -> Delivery:
     keys = list(range(number))
     answer = pa.table({"k": keys, "v": [10 * key for key in keys]})
-    return Delivery(f"3f2a9c.7.{number}", "s", f"cursor {number}", [], [], answer)
+    cursor = f"3f2a9c.feed.{number}"
+    return Delivery(f"3f2a9c.7.{number}", "s", cursor, [], [], answer, received=number - 1)
 
 
 def live(port: int, name: str, how: str, place: str) -> None:

@@ -251,6 +251,28 @@ def test_a_cursor_that_does_not_fit_stops_the_sink(database, senders):
     assert keys(database) == [0, 1, 2]
 
 
+def test_a_database_that_was_put_back_stops_the_sink(database, tmp_path, eventually):
+    """A replica took over that lacked the last transactions: the sink would never make them."""
+    database.execute(TABLE)
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        create(pond, database)
+        insert(pond, 0, ("a", 1))
+        insert(pond, 1, ("b", 2))
+        eventually(lambda: len(table(database)) == 1)
+        database.execute("CREATE TABLE kept AS SELECT * FROM sums")
+        database.execute("CREATE TABLE kept_cursors AS SELECT * FROM millpond_cursors")
+        insert(pond, 2, ("c", 3))
+        eventually(lambda: len(table(database)) == 2)
+    for name, kept in (("sums", "kept"), ("millpond_cursors", "kept_cursors")):
+        database.execute(f"TRUNCATE {name}")
+        database.execute(f"INSERT INTO {name} SELECT * FROM {kept}")
+    with open_local(tmp_path / "store") as pond:
+        insert(pond, 3, ("d", 4))
+        eventually(lambda: "older than this store" in state(pond))
+        assert len(table(database)) == 1
+
+
 def test_a_table_that_is_not_there_yet(database, senders):
     sender = senders()
     database.execute("ALTER TABLE rows RENAME TO others")

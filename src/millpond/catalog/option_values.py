@@ -113,6 +113,12 @@ def _tasks(value: Any) -> int:
     return int(value)
 
 
+def _cursor(value: Any) -> str:
+    if not isinstance(value, str) or not value or len(value) > 100_000:
+        raise ValueError
+    return value
+
+
 _VARIABLE = "[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 
@@ -329,6 +335,9 @@ VARIABLE = OptionValues(
     {"type": "string", "pattern": _VARIABLE},
 )
 TOPIC = OptionValues("a topic's name", _topic, {"type": "string", "pattern": _TOPIC})
+FEED_CURSOR = OptionValues(
+    "a feed's cursor", _cursor, {"type": "string", "minLength": 1, "maxLength": 100_000}
+)
 #: What is never kept, shown or logged: only where it is.
 SECRET = OptionValues("secret('name'), the name of a secret in the server's file", _secret, _TEXT)
 PORT = OptionValues("a port's number", _port, {"type": "integer", "minimum": 1, "maximum": 65_535})

@@ -32,12 +32,18 @@ class SinkPosition:
         deliveries: The number of the last delivery.
         changes: How many changes were delivered.
         pending: The delivery that was begun behind the cursor, if there is one.
+        received: The number of the last delivery that the receiver has taken. Deliveries of which
+            nothing was left before they arrived have numbers, too, so `deliveries` may be greater.
+        filled: The number of the last delivery that the receiver has taken and that had changes or
+            an answer; 0 if that is not known.
     """
 
     cursor: str | None = None
     deliveries: int = 0
     changes: int = 0
     pending: PendingDelivery | None = None
+    received: int = 0
+    filled: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,7 @@ class SinkDef:
     @staticmethod
     def from_json(id: int, body: dict[str, Any]) -> SinkDef:
         """Read what `to_json` wrote."""
-        position = dict(body["position"])
+        position = {"received": body["position"]["deliveries"], **body["position"]}
         if position["pending"] is not None:
             position["pending"] = PendingDelivery(**position["pending"])
         hosts = None if body["hosts"] is None else tuple(body["hosts"])

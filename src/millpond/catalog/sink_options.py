@@ -5,6 +5,7 @@ from __future__ import annotations
 from millpond.catalog.option import Option, Scope
 from millpond.catalog.option_values import (
     BATCH,
+    FEED_CURSOR,
     INTEGER,
     PORT,
     SECRET,
@@ -135,6 +136,14 @@ SINK_OPTIONS = (
         "the Delta table that a sink USING delta appends to; it is made if it is not there",
         unless_given="it has to be given",
         remark="See [Delta tables](../guide/delta.md#changes-in-a-table).",
+    ),
+    Option(
+        "after",
+        (Scope.SINK,),
+        FEED_CURSOR,
+        "the cursor of a feed behind which a new sink of changes begins",
+        unless_given="it begins with the first change of each query",
+        remark="It cannot be altered. `DESCRIBE sink` says the cursor behind what was delivered.",
     ),
     Option(
         "timeout",

@@ -6,14 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.waiting import start_until_there, wait_until
+from tests.spark.kafka.out_topic import Out, rows_of
+from tests.waiting import start_until_there
 
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError
@@ -22,85 +22,6 @@ from millpond.service.sinks.sender import Delivery, DeliveryError
 from millpond.testing.local_runtime import open_local
 
 pytestmark = pytest.mark.spark
-
-
-class Out:
-    """A topic that a sink writes to, and the topic of its cursors."""
-
-    def __init__(self, broker: Any, policy: str = "delete") -> None:
-        from confluent_kafka.admin import AdminClient, NewTopic
-
-        self.broker = broker
-        self.topic = f"out{uuid.uuid4().hex[:8]}"
-        self.cursors = f"{self.topic}_cursors"
-        self.admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
-        self._new = NewTopic(self.topic, 1, 1, config={"cleanup.policy": policy})
-        self._make()
-
-    def _make(self) -> None:
-        (made,) = self.admin.create_topics([self._new]).values()
-        made.result(30)
-
-    def make_anew(self) -> None:
-        """Delete the topic, and make another of its name."""
-        (gone,) = self.admin.delete_topics([self.topic]).values()
-        gone.result(30)
-        wait_until(lambda: self.topic not in self.admin.list_topics(timeout=10).topics)
-        self._make()
-
-    @property
-    def options(self) -> dict[str, Any]:
-        bootstrap = self.broker.bootstrap
-        return {"bootstrap": bootstrap, "topic": self.topic, "cursor_topic": self.cursors}
-
-    def has_open_transaction(self) -> bool:
-        """Whether readers of committed records have to stop before the topic's end."""
-        ends = {self._find_end(level) for level in ("read_committed", "read_uncommitted")}
-        return len(ends) > 1
-
-    def _find_end(self, isolation: str) -> int:
-        """The offset behind what a reader sees now."""
-        from confluent_kafka import IsolationLevel, TopicPartition
-        from confluent_kafka.admin import AdminClient, OffsetSpec
-
-        place, level = TopicPartition(self.topic, 0), IsolationLevel[isolation.upper()]
-        # A client from before the broker's restart goes on asking as of then.
-        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
-        asked = admin.list_offsets({place: OffsetSpec.latest()}, isolation_level=level)
-        return int(asked[place].result(30).offset)
-
-    def read(self, isolation: str = "read_committed") -> list[dict[str, Any]]:
-        """The values of all records that a reader sees now."""
-        return [json.loads(value) for _, value in self.read_records(isolation)]
-
-    def read_records(self, isolation: str = "read_committed") -> list[tuple[bytes, bytes]]:
-        """Key and value of each; a tombstone has none.
-
-        Up to the end of now: a topic that goes on being written to need not have an end.
-        """
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-        # A broker that was started just now leads nothing yet.
-        (end,) = wait_until(lambda: [self._find_end("read_uncommitted")])
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.broker.bootstrap,
-                "group.id": "test",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "enable.auto.commit": False,
-            }
-        )
-        consumer.assign([TopicPartition(self.topic, 0, OFFSET_BEGINNING)])
-        found = []
-        while (message := consumer.poll(60)) is not None and message.error() is None:
-            if message.offset() < end:
-                found.append((message.key(), message.value()))
-            if message.offset() >= end - 1:
-                break
-        consumer.close()
-        return found
 
 
 @pytest.fixture
@@ -130,7 +51,8 @@ def senders(out, monkeypatch) -> Iterator[Callable[[], kafka.KafkaSender]]:
 def delivery(number: int) -> Delivery:
     """The delivery of a number: two changes."""
     changes: Any = [{"query": "q", "n": 2 * number + k} for k in (0, 1)]
-    return Delivery(f"3f2a9c.7.{number}", "s", f"cursor {number}", changes, [])
+    cursor = f"3f2a9c.feed.{number}"
+    return Delivery(f"3f2a9c.7.{number}", "s", cursor, changes, [], received=number - 1)
 
 
 def send_at_last(sender: kafka.KafkaSender, delivery: Delivery) -> None:
@@ -252,7 +174,9 @@ def test_who_has_taken_over_has_the_sink_before_it_delivers(out, senders, monkey
         with pytest.raises(DeliveryError) as stopped:
             earlier.send(delivery(2))
         assert stopped.value.is_final is final
-    later._last = kafka.Delivered(1, "cursor 1")  # what the patch said it had delivered, it had not
+    later._last = kafka.Delivered(
+        1, "3f2a9c.feed.1"
+    )  # what the patch said it had delivered, it had not
     later.send(delivery(2))
     assert numbers(out) == [2, 3, 4, 5]
 
@@ -332,12 +256,6 @@ def test_changes_of_a_query_across_restarts(out, tmp_path):
     assert {change["query"] for change in changes} == {"big"}
 
 
-def rows_of(records: list[tuple[bytes, bytes | None]]) -> dict[str, dict[str, Any]]:
-    """What a reader has that keeps the last record of each key, by the key's text."""
-    last = dict(records)
-    return {name.decode(): json.loads(value) for name, value in last.items() if value is not None}
-
-
 def test_a_topic_is_kept_equal_to_an_answer(broker, tmp_path):
     """From CREATE SINK … KEY to the topic: over restarts, with rows that come, change and go."""
     out = Out(broker, "compact")
@@ -386,13 +304,14 @@ def test_a_topic_that_was_made_anew_stops_the_sink_that_keeps_it(broker):
     answer = pa.table({"k": ["a", "b"], "v": [1, 1]})
     sender = make_sender(out.options, ("k",))
     sender.send(Delivery("3f2a9c.7.1", "s", "c1", [], [], answer))
-    sender.send(Delivery("3f2a9c.7.2", "s", "c2", [], [], answer.slice(1)))
+    sender.send(Delivery("3f2a9c.7.2", "s", "c2", [], [], answer.slice(1), received=1))
     sender.close()
-    third = Delivery("3f2a9c.7.3", "s", "c3", [], [], answer)
+    third = Delivery("3f2a9c.7.3", "s", "c3", [], [], answer, received=2)
     make_sender(out.options, ("k",)).send(third)  # the topic is as the record says
     out.make_anew()
+    fourth = Delivery("3f2a9c.7.4", "s", "c4", [], [], received=3)
     with pytest.raises(DeliveryError, match="has 0 rows, and this sink has made them 2") as stopped:
-        make_sender(out.options, ("k",)).send(Delivery("3f2a9c.7.4", "s", "c4", [], []))
+        make_sender(out.options, ("k",)).send(fourth)
     assert stopped.value.is_final
 
 

@@ -201,6 +201,7 @@ OF_SINKS: dict[str, tuple[list[tuple[Any, Any]], list[Any]]] = {
     "table": ([("public.late", "public.late")], ["", 7]),
     "cursor_table": ([("c", "c")], ["", 7]),
     "path": ([("/data/t", "/data/t")], ["", 7]),
+    "after": ([("3f2a9c.feed.3~40-a", "3f2a9c.feed.3~40-a")], ["", 7]),
     "timeout": ([("60 s", "1 MINUTE")], ["0 s", "61 s", 5]),
     "attempts": ([(1, 1)], [0, 1.5, True, "1"]),
     "batch": ([(10_000, 10_000)], [0, 10_001, "1"]),

@@ -224,6 +224,13 @@ def check_key(statement: CreateSink, bound: BoundQuery | None) -> tuple[str, ...
         )
     if not statement.key and not KEYED[statement.format]:
         return ()
+    if any(name.lower() == "after" for name in statement.options):
+        raise statement.error(
+            "CQL-214",
+            "a sink that keeps an answer cannot begin after a cursor",
+            detail="It begins with the whole answer.",
+            hint="Remove `after`.",
+        )
     if not statement.key:
         raise statement.error(
             "CQL-214",

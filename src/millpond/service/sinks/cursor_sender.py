@@ -130,6 +130,14 @@ class CursorSender(ABC):
         """Return what the receiver keeps of a cursor: the cursor, unless it has no place for it."""
         return cursor
 
+    def _is_of(self, incarnation: str, last: Delivered) -> bool:
+        """Whether the last delivery was made by a store of this incarnation, or may have been.
+
+        A store that was restored is another one: what the receiver has taken since the backup is
+        not this store's, whichever numbers its own deliveries have come to by being tried again.
+        """
+        return last.cursor.startswith(f"{incarnation}.")
+
     # -- for them --------------------------------------------------------------------------------
 
     def _stop_if_interrupted(self) -> None:
@@ -147,9 +155,19 @@ class CursorSender(ABC):
             said = self._say_cursor_gone(identity, delivery) if number > 1 else None
             if said is not None:
                 raise DeliveryError(said, is_final=True)
-        elif last.number >= number and last.cursor != self._mark(delivery.cursor):
+        elif last.cursor == self._mark(delivery.cursor):
+            return
+        elif last.number >= number or (
+            last.number > delivery.received and not self._is_of(delivery.incarnation, last)
+        ):
             raise DeliveryError(
                 f"the {self.receiver} has delivery {last.number} of {identity}, and this store "
-                f"comes to delivery {number} only: it is older than the {self.receiver}",
+                f"knows of {delivery.received} only: it is older than the {self.receiver}",
+                is_final=True,
+            )
+        elif last.number < delivery.filled:
+            raise DeliveryError(
+                f"the {self.receiver} has delivery {last.number} of {identity} and none behind it, "
+                f"and it has taken delivery {delivery.filled} once: it is older than this store",
                 is_final=True,
             )

@@ -180,19 +180,16 @@ class Deliverer:
             return self._begin_with_answer(sink, pending.number + 1)
         self._feed = None  # the next one begins behind what is pending
         if not changes and not told:
-            self._settle(Delivery("", sink.name, pending.cursor, [], []), pending.number - 1)
+            # The receiver may have seen its number, which no other delivery gets then.
+            number, cursor = pending.number, pending.cursor
+            self._move(lambda p: replace(p, cursor=cursor, deliveries=number, pending=None))
             return self._begin(self.find_sink())
         if _prove(changes) != pending.proof:
             return self._settle_pending(pending.number + 1, pending.cursor, changes, told)
         return self._make(pending.number, pending.cursor, changes, told)
 
     def _select(self, sink: SinkDef) -> QuerySelection:
-        if sink.query_id is None:
-            return QuerySelection(tag=sink.tag, owner=sink.owner)
-        query = self._log.version.queries.get(sink.query_id)
-        if query is None:
-            raise MillpondError("CQL-201", f'its query "{sink.query}" was dropped')
-        return QuerySelection(names=(query.name,))
+        return select_queries(sink, self._log.version)
 
     # -- the journal ---------------------------------------------------------------------------
 
@@ -204,14 +201,14 @@ class Deliverer:
         reach("sink.before_send")
         return self._make(number, cursor, changes, told)
 
-    def _settle(self, delivery: Delivery, number: int | None = None) -> None:
+    def _settle(self, delivery: Delivery) -> None:
         """Move the sink's position behind a delivery that arrived."""
 
         def behind(position: SinkPosition) -> SinkPosition:
-            assert position.pending is not None
-            last = position.pending.number if number is None else number
-            changes = position.changes + len(delivery.changes)
-            return SinkPosition(delivery.cursor, last, changes)
+            number, changes = delivery.number, position.changes + len(delivery.changes)
+            is_filled = bool(delivery.changes) or delivery.answer is not None
+            filled = number if is_filled else position.filled
+            return SinkPosition(delivery.cursor, number, changes, None, number, filled)
 
         self._move(behind)
 
@@ -238,8 +235,11 @@ class Deliverer:
         told: Sequence[FeedEvent],
         answer: pa.Table | None = None,
     ) -> Delivery:
-        id, origin = f"{self._log.incarnation}.{self._id}.{number}", self.find_sink().origin
-        return Delivery(id, self._name, cursor, changes, told, answer, origin)
+        id, sink = f"{self._log.incarnation}.{self._id}.{number}", self.find_sink()
+        received, filled = sink.position.received, sink.position.filled
+        return Delivery(
+            id, self._name, cursor, changes, told, answer, sink.origin, received, filled
+        )
 
 
 def run(deliverer: Deliverer, news: threading.Event, stopped: threading.Event) -> None:
@@ -292,6 +292,16 @@ def _try_once(deliverer: Deliverer, sink: SinkDef) -> bool:
         if deliverer.failures >= option_of(sink, "attempts"):
             deliverer.die(f"{deliverer.trouble} ({deliverer.failures} attempts failed)")
         raise DeliveryError(deliverer.trouble) from error
+
+
+def select_queries(sink: SinkDef, version: Version) -> QuerySelection:
+    """The queries whose changes a sink delivers. Raises CQL-201 if its query was dropped."""
+    if sink.query_id is None:
+        return QuerySelection(tag=sink.tag, owner=sink.owner)
+    query = version.queries.get(sink.query_id)
+    if query is None:
+        raise MillpondError("CQL-201", f'its query "{sink.query}" was dropped')
+    return QuerySelection(names=(query.name,))
 
 
 def option_of(sink: SinkDef, name: str) -> int:

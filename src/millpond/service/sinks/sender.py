@@ -30,6 +30,9 @@ class Delivery:
         answer: The whole answer at the cursor, which takes the place of everything delivered
             before; there are no changes then. None for a delivery of changes.
         origin: The incarnation of the store in which the sink was created, if it is another one.
+        received: The number of the last delivery that the receiver has taken, as far as the store
+            knows.
+        filled: The number of the last of these that had changes or an answer; 0 if unknown.
     """
 
     id: str
@@ -39,6 +42,13 @@ class Delivery:
     told: Sequence[FeedEvent]
     answer: pa.Table | None = None
     origin: str = ""
+    received: int = 0
+    filled: int = 0
+
+    @property
+    def incarnation(self) -> str:
+        """The incarnation of the store that makes the delivery."""
+        return self.id.partition(".")[0]
 
     @property
     def identity(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from millpond.catalog.objects import fold_name
-from millpond.catalog.sink_def import SinkDef
+from millpond.catalog.sink_def import SinkDef, SinkPosition
 from millpond.cql.tree.statements import Alter, CreateSink, Drop
 from millpond.errors import MillpondError
 from millpond.model.names import check_name
@@ -33,7 +33,7 @@ from millpond.service.sinks.check_sink import (
     check_rows,
     default_options,
 )
-from millpond.service.sinks.delivery import Deliverer, run
+from millpond.service.sinks.delivery import Deliverer, run, select_queries
 from millpond.service.sinks.delta import DeltaSender
 from millpond.service.sinks.kafka import KafkaSender
 from millpond.service.sinks.postgres import PostgresSender
@@ -95,12 +95,12 @@ class Sinks:
     # -- definitions ---------------------------------------------------------------------------
 
     def create(self, statement: CreateSink, policy: AccessPolicy | None) -> SinkDef:
-        """Create a sink; it delivers from the first change of each query on.
+        """Create a sink; it delivers from the first change of each query on, or `after` a cursor.
 
         Raises:
             MillpondError: CQL-102 and CQL-208 for the name, CQL-201 for the query, CQL-214,
-                CQL-301 for the format, POND-405 where there are too many, POND-414 for what clients
-                may not.
+                CQL-301 for the format, POND-405 where there are too many, POND-412 for the cursor,
+                POND-414 for what clients may not.
         """
         check_name(statement.name, statement.text, statement.name_span)
         if statement.format not in SENDERS:
@@ -137,7 +137,10 @@ class Sinks:
                 hosts,
                 statement.text,
                 key,
+                position=SinkPosition(options.get("after")),
             )
+            if "after" in options:
+                self._feeds.open(select_queries(definition, self._log.version), options["after"])
             self._log.commit(EpochChange(kind="create sink", add_sinks=[definition]))
             self._begin(definition)
         return definition
@@ -156,6 +159,12 @@ class Sinks:
                 kept = {k: v for k, v in kept.items() if k not in KEYS}
             options = check_sink_options({**kept, **_fold(given)}, statement.text)
             changed = {k: v for k, v in options.items() if current.options.get(k) != v}
+            if "after" in changed:
+                raise statement.error(
+                    "CQL-214",
+                    "where a sink begins cannot be altered",
+                    hint="DROP the sink and CREATE it again with another `after`.",
+                )
             hosts = current.hosts
             if any(name in changed for own in OWN.values() for name in own):
                 hosts = check_format(current.format, options, policy, statement.text)

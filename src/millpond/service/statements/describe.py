@@ -70,6 +70,7 @@ def _describe_aside(version: Version, name: str) -> list[tuple[str, str]]:
             *([("key", ", ".join(sink.key))] if sink.key else []),
             *_describe_options(sink.options),
             ("delivered", f"{sink.position.changes} changes in {sink.position.deliveries}"),
+            *([("cursor", sink.position.cursor)] if sink.position.cursor else []),
             *([("dead", sink.dead)] if sink.dead is not None else []),
         ]
     return []

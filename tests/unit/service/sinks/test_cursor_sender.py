@@ -65,8 +65,12 @@ class ToReceiver(CursorSender):
         return None if delivery.answer is not None else f"the cursor of {identity} is gone"
 
 
-def delivery(number: int, answer: Any = None) -> Delivery:
-    return Delivery(f"3f2a9c.7.{number}", "s", f"cursor {number}", [], [], answer)
+def delivery(
+    number: int, answer: Any = None, received: int | None = None, filled: int = 0
+) -> Delivery:
+    known = number - 1 if received is None else received
+    cursor = f"3f2a9c.feed.{number}"
+    return Delivery(f"3f2a9c.7.{number}", "s", cursor, [], [], answer, "", known, filled)
 
 
 def test_each_delivery_is_committed_once() -> None:
@@ -123,12 +127,52 @@ def test_a_receiver_that_does_not_fit_the_store_stops_the_sink(last, number, wor
     assert to.committed == []
 
 
-@pytest.mark.parametrize("last", [Delivered(1, "cursor 1"), Delivered(2, "x"), Delivered(2, "y")])
-def test_a_receiver_that_fits_the_store_goes_on(last) -> None:
+@pytest.mark.parametrize(
+    ("last", "received", "filled"),
+    [
+        (Delivered(2, "3f2a9c.feed.2"), 2, 2),
+        (Delivered(2, "b20fd4.feed.2"), 2, 2),  # the store was restored since
+        (Delivered(2, "3f2a9c.feed.9"), 1, 1),  # an attempt that arrived, and nobody knew
+        (Delivered(1, "3f2a9c.feed.1"), 2, 1),  # what came behind it had nothing to be kept
+    ],
+)
+def test_a_receiver_that_fits_the_store_goes_on(last, received, filled) -> None:
     to = Receiver()
     to.last = last
-    ToReceiver(to).send(delivery(3))
+    ToReceiver(to).send(delivery(3, received=received, filled=filled))
     assert to.committed == [3]
+
+
+@pytest.mark.parametrize("number", [1, 3, 4, 9])
+def test_a_store_that_was_restored_is_older_however_often_it_tries(number) -> None:
+    """Each attempt at a whole answer has another number, and what it has to pass was undone."""
+    to = Receiver()
+    to.last = Delivered(3, "3f2a9c.feed.3")
+    restored = Delivery(
+        f"b20fd4.7.{number}",
+        "s",
+        "b20fd4.feed.3",
+        [],
+        [],
+        object(),
+        "3f2a9c",
+        0,
+        0,  # type: ignore[arg-type]
+    )
+    with pytest.raises(DeliveryError, match="it is older than the receiver") as stopped:
+        ToReceiver(to).send(restored)
+    assert stopped.value.is_final
+    assert to.committed == []
+
+
+def test_a_receiver_that_was_put_back_stops_the_sink() -> None:
+    """Such as a replica that took over without the last transactions."""
+    to = Receiver()
+    to.last = Delivered(3, "3f2a9c.feed.3")
+    with pytest.raises(DeliveryError, match="it has taken delivery 5 once: it is older") as stopped:
+        ToReceiver(to).send(delivery(6, filled=5))
+    assert stopped.value.is_final
+    assert to.committed == []
 
 
 def test_a_whole_answer_does_without_the_cursor() -> None:

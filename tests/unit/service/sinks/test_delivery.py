@@ -78,10 +78,11 @@ def deliver_all(deliverer: Deliverer) -> None:
 
 
 def given(sender: Recorder) -> list[tuple[str | None, int]]:
-    """What a receiver has that takes each id once."""
-    return [
-        change for _, changes, _ in {s[0]: s for s in sender.sent}.values() for change in changes
-    ]
+    """What a receiver has that drops what comes with an id it has seen."""
+    taken: dict[str, list[tuple[str | None, int]]] = {}
+    for id, changes, _ in sender.sent:
+        taken.setdefault(id, changes)
+    return [change for changes in taken.values() for change in changes]
 
 
 def expected(pond: Pond) -> set[tuple[str | None, int]]:

@@ -88,6 +88,34 @@ def test_a_sink_goes_on_where_it_was_after_a_restart(tmp_path: Path, receiver: R
         assert len(receiver.changes()) == fetched(pond)
 
 
+def test_a_sink_begins_after_a_cursor(pond: Pond, receiver: Receiver) -> None:
+    """Where another one was, which DESCRIBE says."""
+    register(pond, "q0")
+    create(pond, receiver.url)
+    push(pond, "s", (1, 1), (9, 2))
+    advance(pond)
+    receiver.wait(seen := fetched(pond))
+    wait_until(lambda: pond.status()["sinks"][0]["changes"] == seen)
+    (described,) = pond.execute("DESCRIBE k")
+    cursor = described.facts["cursor"]
+    pond.execute("DROP SINK k")
+    create(pond, receiver.url, f", after '{cursor}'")
+    push(pond, "s", (19, 2))
+    advance(pond)
+    receiver.wait(fetched(pond))
+    assert len(set(map(str, receiver.changes()))) == fetched(pond) == len(receiver.changes())
+    with pytest.raises(MillpondError, match="where a sink begins cannot be altered"):
+        pond.execute("ALTER SINK k SET (after = 'another')")
+    pond.execute(f"ALTER SINK k SET (after = '{cursor}', batch = 7)")
+    with pytest.raises(MillpondError, match="POND-412"):
+        pond.execute(f"CREATE SINK j {made_after('zzzzzz' + cursor[6:], receiver.url)}")
+    assert [sink["name"] for sink in pond.status()["sinks"]] == ["k"]
+
+
+def made_after(cursor: str, url: str) -> str:
+    return f"USING http (url '{url}', key_env 'HOOK_KEY', after '{cursor}') FROM QUERIES TAGGED fed"
+
+
 def test_a_dead_sink_says_so_and_is_brought_back(pond: Pond, receiver: Receiver) -> None:
     receiver.answers = [500, 500, 500]
     register(pond, "q0")
