@@ -81,7 +81,7 @@ def _casts(scope: SelectScope) -> Iterator[tuple[exp.Expr, str]]:
 
 def _is_choice_of_two(node: exp.Expr) -> bool:
     """Whether a CASE takes always the same of two values: so `approx_count` gives them one type."""
-    ifs = node.args.get("ifs", ()) if isinstance(node, exp.Case) else ()
+    ifs: list[exp.If] = node.args.get("ifs", []) if isinstance(node, exp.Case) else []
     return len(ifs) == 1 and isinstance(ifs[0].this, exp.Boolean)
 
 
