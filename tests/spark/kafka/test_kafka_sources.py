@@ -367,6 +367,35 @@ def test_a_partition_whose_records_the_broker_lost(open_store, topic, eventually
     assert reason.startswith("records 1 to 2 were lost after they were read")
 
 
+@pytest.mark.parametrize("on_loss", ["stop", "continue"])
+def test_records_that_came_in_the_places_of_others(open_store, topic, eventually, on_loss):
+    """The partition is not shorter than what was read of it; only the leaders' epochs tell."""
+    topic.send({"v": 1}, {"v": 2}, {"v": 3})
+    pond = open_store()
+    pond.execute("CREATE STREAM s (v INTEGER) " + topic.using(on_loss=on_loss))
+    pond.catch_up()
+    pond.close()
+    topic.lose(0)
+    topic.send(*({"v": v} for v in range(4, 9)))
+    pond = open_store()
+    if on_loss == "stop":
+        reason = eventually(lambda: pond.status()["streams"][0]["reason"])
+        lost = f'Partition 0 of topic "{topic.name}" was read up to 3, and has what was read only'
+        assert f"{lost} up to 0: the brokers have lost records" in reason
+        assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(1,), (2,), (3,)]
+        return
+    eventually(lambda: rejects(pond))
+    pond.catch_up()
+    topic.send({"v": 9})
+    pond.catch_up()
+    assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(v,) for v in range(1, 10)]
+    ((reason, _),) = rejects(pond)
+    lost = (
+        "records 0 to 2 were lost after they were read; others that came in their places are read"
+    )
+    assert reason.startswith(f"{lost} places are read (topic")
+
+
 def test_a_broker_that_dies_and_comes_back(pond, topic, eventually):
     pond.execute("CREATE STREAM s (v INTEGER) " + topic.using())
     topic.send({"v": 1})

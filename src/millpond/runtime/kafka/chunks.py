@@ -38,7 +38,7 @@ def chunk_of(
         elif records.read:
             gone = (
                 f"records {first} to {last} were lost after they were read; others that came in "
-                "their places are not read"
+                f"their places are {'read' if records.follows else 'not read'}"
             )
         rows = pa.table({REFUSED: [gone], CORRUPT: [""]})
         return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))

@@ -53,6 +53,8 @@ class Topics:
         self._options = options
         self._kafka = import_kafka()
         self._complaints = Complaints()
+        #: The leaders' epochs of the last records, as of the last call of `latest`.
+        self.epochs: Offsets = {}
         callback = {"error_cb": self._complaints.note}
         self._consumer = make_consumer(options, **callback)
         with naming_errors(options):
@@ -107,8 +109,9 @@ class Topics:
         return found
 
     def latest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
-        """The offsets after the last records that can be read."""
+        """The offsets after the last records that can be read; `epochs` are noted with them."""
         kafka = self._kafka
+        self.epochs = {}
         return self._list_offsets({p: kafka.admin.OffsetSpec.latest() for p in partitions})
 
     def earliest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
@@ -165,12 +168,16 @@ class Topics:
                 )
                 for place, answer in asked.items():
                     try:
-                        offset = answer.result(timeout=_SECONDS + 5).offset
+                        found_one = answer.result(timeout=_SECONDS + 5)
                     except kafka.KafkaException as error:
                         if error.args[0].name() not in _PASSING or time.monotonic() > end:
                             raise
                         continue
-                    found.setdefault(place.topic, {})[str(place.partition)] = offset
+                    number = str(place.partition)
+                    found.setdefault(place.topic, {})[number] = found_one.offset
+                    if found_one.leader_epoch is not None and found_one.leader_epoch >= 0:
+                        epochs = self.epochs.setdefault(place.topic, {})
+                        epochs[number] = found_one.leader_epoch
                     del wanted[place]
                 if wanted:
                     time.sleep(_RETRY_SECONDS)

@@ -6,6 +6,7 @@ range ends when a record at its end or behind it comes, or the partition's own e
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ _PATIENCE = 30.0
 
 _LOCAL = threading.local()
 
+#: What the client says where the records before an offset are others than those of an epoch; it
+#: gives the offset in its text alone.
+_TRUNCATED = re.compile(r"log truncation detected.*?broker end offset is (\d+)")
+
 
 @dataclass(frozen=True)
 class OffsetRange:
@@ -31,12 +36,16 @@ class OffsetRange:
 
     A `first` of -1 is the first there is. Below that it is the first there is of a topic that was
     made anew, and says how far the old one was read (`make_anew`).
+
+    `epoch` is that of the last record when the partition ended at `first` or behind it, if it may be
+    that the brokers have lost some of those before `first` since; else -1.
     """
 
     topic: str
     partition: int
     first: int
     stop: int
+    epoch: int = field(default=-1, repr=False)
 
     @property
     def old_end(self) -> int | None:
@@ -61,6 +70,7 @@ class Records:
         lost: The first and last offset of records that were gone before they were read, before
             these; None for none. Of a topic that was made anew nobody knows the last.
         read: Whether what is lost had been read: the brokers have lost it since.
+        follows: Whether what came in the places of what was lost is read behind this.
     """
 
     topic: str
@@ -72,6 +82,7 @@ class Records:
     headers: list[Any] = field(default_factory=list)
     lost: tuple[int, int | None] | None = None
     read: bool = False
+    follows: bool = False
 
 
 def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
@@ -106,6 +117,9 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         yield Records(range.topic, range.partition, lost=lost)
     if first >= range.stop:
         return
+    if range.epoch >= 0 and first == range.first:
+        yield from _read_checked(options, range)
+        return
     place.offset = first
     try:
         with naming_errors(options):
@@ -113,6 +127,23 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         yield from _consume(options, consumer, range, first)
     finally:
         consumer.unassign()
+
+
+def _read_checked(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
+    """Read a range, and have the brokers say first whether what was read before is still there.
+
+    A client asks that only of a partition of which it has heard nothing yet.
+    """
+    place = import_kafka().TopicPartition(
+        range.topic, range.partition, range.first, leader_epoch=range.epoch
+    )
+    consumer = make_consumer(options)
+    try:
+        with naming_errors(options):
+            consumer.assign([place])
+        yield from _consume(options, consumer, range, range.first)
+    finally:
+        consumer.close()
 
 
 def _consume(
@@ -130,6 +161,9 @@ def _consume(
                 if error.code() == kafka.KafkaError._PARTITION_EOF:
                     next_offset = max(next_offset, message.offset())
                     continue
+                if (rest := _TRUNCATED.search(error.str())) is not None:
+                    yield from _read_what_follows(options, consumer, range, int(rest[1]))
+                    return
                 if not error.retriable() and error.code() != kafka.KafkaError._ALL_BROKERS_DOWN:
                     raise source_error(options, f'Topic "{range.topic}": {error.str()}.')
                 continue
@@ -150,6 +184,26 @@ def _consume(
             raise source_error(options, f'{silent} (topic "{range.topic}").')
         if records.offsets:
             yield records
+
+
+def _read_what_follows(
+    options: KafkaOptions, consumer: Any, range: OffsetRange, end: int
+) -> Iterator[Records]:
+    """Read what came in the places of records that were read, and that the brokers have lost.
+
+    Args:
+        options: How the topic is read.
+        consumer: The consumer.
+        range: The range; `end` is before its first record.
+        end: Up to where the partition still has the records that were read.
+    """
+    if options.on_loss == "stop":
+        raise loss_error(options, describe_truncated(range, end))
+    lost = end, range.first - 1
+    yield Records(range.topic, range.partition, lost=lost, read=True, follows=True)
+    with naming_errors(options):
+        consumer.assign([import_kafka().TopicPartition(range.topic, range.partition, end)])
+    yield from _consume(options, consumer, range, end)
 
 
 def _consumer(options: KafkaOptions) -> Any:
@@ -185,6 +239,15 @@ def describe_loss(range: OffsetRange, first: int, last: int) -> str:
     return (
         f'Records {first} to {last} of partition {range.partition} of topic "{range.topic}" '
         "were gone before they were read."
+    )
+
+
+def describe_truncated(range: OffsetRange, end: int) -> str:
+    """Say that other records are in the places of some that were read."""
+    return (
+        f'Partition {range.partition} of topic "{range.topic}" was read up to {range.first}, and '
+        f"has what was read only up to {end}: the brokers have lost records, and others came in "
+        "their places."
     )
 
 

@@ -71,7 +71,7 @@ def _build_history_or_live(stream: StreamDef) -> Callable[[DataFrame, BatchPlan,
             return [], NO_PARTITIONS
         if not plan.streams[stream_id].reads_history:
             assert live is not None
-            return live(frame.select("topic", "partition", "first", "stop"), plan, stream_id)
+            return live(frame.drop("path", "given"), plan, stream_id)
         if by_tasks:
             return build_files(frame.select("path", "given"), plan, stream_id), NO_PARTITIONS
         return read_files(frame.select("path"), plan, stream_id)

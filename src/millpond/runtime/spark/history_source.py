@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 NAME = "millpond_history"
 _FILES = "history_files.json"
-_SCHEMA = "path string, given string, topic string, partition int, first bigint, stop bigint"
+_SCHEMA = (
+    "path string, given string, topic string, partition int, first bigint, stop bigint, epoch int"
+)
 #: How many files a batch has at most unless maxFilesPerTrigger says so.
 _MOST_FILES = 1_000
 #: How long a stream that waits for its query to be ended waits in one call.

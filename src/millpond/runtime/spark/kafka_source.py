@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,12 @@ NAME = "millpond_kafka"
 WAITING = "?waiting"
 #: In an offset, beside the topics: the id of each, which changes when a topic is made anew.
 IDS = "?ids"
+#: In an offset, beside the topics: the leaders' epochs of the last records at that time. By them
+#: the brokers say whether what was read is still there.
+EPOCHS = "?epochs"
 _START = "kafka_start.json"
-_SCHEMA = "topic string, partition int, first bigint, stop bigint"
+#: The columns of a frame of ranges.
+COLUMNS = "topic string, partition int, first bigint, stop bigint, epoch int"
 #: The least time between two questions to the brokers for new records, and the most between two for
 #: new partitions.
 _ASK_SECONDS, _LIST_SECONDS = 0.05, 5.0
@@ -108,6 +112,7 @@ def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
         "partition": pa.array([r.partition for r in share], pa.int32()),
         "first": pa.array([r.first for r in share], pa.int64()),
         "stop": pa.array([r.stop for r in share], pa.int64()),
+        "epoch": pa.array([r.epoch for r in share], pa.int32()),
     }
 
 
@@ -140,7 +145,7 @@ OffsetRange(topic='t', partition=1, first=5, stop=5)]]
         while rest.first >= 0 and rest.stop - rest.first > room:
             if room:
                 middle = rest.first + room
-                shares[-1].append(OffsetRange(rest.topic, rest.partition, rest.first, middle))
+                shares[-1].append(replace(rest, stop=middle))
                 rest = OffsetRange(rest.topic, rest.partition, middle, rest.stop)
             shares.append([])
             room = goal
@@ -157,7 +162,7 @@ class KafkaRanges(DataSource):
         return NAME
 
     def schema(self) -> str:
-        return _SCHEMA
+        return COLUMNS
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         return ranges_of(self.options["facts"], int(self.options["slots"]))
@@ -173,6 +178,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topics: Topics | None = None
         self._partitions: list[tuple[str, int]] = []
         self._ids: dict[str, str] = {}
+        self._epochs: Offsets = {}
         self._listed_at = self._asked_at = float("-inf")
         self._ends: Offsets | None = None
         self._target: Offsets | None = None
@@ -203,7 +209,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if limited == topics_of(start):
             return start  # another number of waiting records alone is no batch
         counts = {"all": count_records(begins, ends), "left": count_records(limited, ends)}
-        return {**limited, WAITING: counts, IDS: self._ids}
+        return {**limited, WAITING: counts, IDS: self._ids, EPOCHS: self._epochs}
 
     def _wait_for_ends(self, begins: Offsets, ends: Offsets) -> Offsets:
         """Ask again, for a while, as long as a partition ends before what was read of it."""
@@ -226,7 +232,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._topics = Topics(self._options)
         while True:
             ends = self._topics.latest(self._partitions)
-            self._asked_at = time.monotonic()
+            self._asked_at, self._epochs = time.monotonic(), self._topics.epochs
             if ends == self._ends and self._asked_at - self._listed_at < _LIST_SECONDS:
                 return ends
             found = self._topics.list_partitions(), self._topics.find_ids()
@@ -240,8 +246,15 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in remade:
             old = begins[topic]
             begins[topic] = {n: OffsetRange.make_anew(offset) for n, offset in old.items()}
+        epochs = {t: e for t, e in find_elected(start, end).items() if t not in remade}
         ranges = [
-            OffsetRange(topic, int(number), begins.get(topic, {}).get(number, -1), stop)
+            OffsetRange(
+                topic,
+                int(number),
+                begins.get(topic, {}).get(number, -1),
+                stop,
+                epochs.get(topic, {}).get(number, -1),
+            )
             for topic, stops in sorted(topics_of(end).items())
             for number, stop in sorted(stops.items(), key=lambda item: int(item[0]))
         ]
@@ -260,7 +273,8 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def topics_of(offset: dict[str, Any]) -> Offsets:
     """An offset without what it says besides."""
-    return {topic: offsets for topic, offsets in offset.items() if topic not in (WAITING, IDS)}
+    besides = (WAITING, IDS, EPOCHS)
+    return {topic: offsets for topic, offsets in offset.items() if topic not in besides}
 
 
 def find_remade(start: dict[str, Any], end: dict[str, Any]) -> list[str]:
@@ -273,6 +287,19 @@ def find_remade(start: dict[str, Any], end: dict[str, Any]) -> list[str]:
     """
     before, after = start.get(IDS, {}), end.get(IDS, {})
     return [t for t in topics_of(start) if t in before and after.get(t, before[t]) != before[t]]
+
+
+def find_elected(start: dict[str, Any], end: dict[str, Any]) -> Offsets:
+    """The epochs at the start, of partitions that had another leader since, which may lack records.
+
+    >>> find_elected({EPOCHS: {"t": {"0": 3, "1": 3}}}, {EPOCHS: {"t": {"0": 3, "1": 4}}})
+    {'t': {'1': 3}}
+    """
+    before, after = start.get(EPOCHS, {}), end.get(EPOCHS, {})
+    return {
+        topic: {n: e for n, e in epochs.items() if after.get(topic, {}).get(n, e) != e}
+        for topic, epochs in before.items()
+    }
 
 
 def count_records(start: Offsets, ends: Offsets) -> int:

@@ -32,7 +32,9 @@ class Admin:
                 error = kafka.KafkaError(self.codes.pop(0))
                 answers[place].set_exception(kafka.KafkaException(error))
             else:
-                answers[place].set_result(SimpleNamespace(offset=10 + place.partition))
+                answers[place].set_result(
+                    SimpleNamespace(offset=10 + place.partition, leader_epoch=7)
+                )
         return answers
 
 
@@ -50,6 +52,14 @@ def test_a_partition_without_a_leader_is_asked_again(monkeypatch: pytest.MonkeyP
     admin = Admin(kafka.KafkaError.NOT_LEADER_FOR_PARTITION, kafka.KafkaError.LEADER_NOT_AVAILABLE)
     assert topics(admin).earliest([("t", 0), ("t", 1)]) == {"t": {"0": 10, "1": 11}}
     assert admin.asked == [[0, 1], [1], [1]]
+
+
+def test_epochs_are_those_of_the_ends() -> None:
+    asked = topics(Admin())
+    asked.latest([("t", 0), ("t", 1)])
+    assert asked.epochs == {"t": {"0": 7, "1": 7}}
+    asked.latest([])
+    assert asked.epochs == {}
 
 
 def test_another_error_is_the_sources() -> None:

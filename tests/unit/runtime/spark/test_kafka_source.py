@@ -18,6 +18,7 @@ from millpond.runtime.kafka.options import kafka_options
 from millpond.runtime.kafka.read_range import OffsetRange
 from millpond.runtime.spark import kafka_source
 from millpond.runtime.spark.kafka_source import (
+    EPOCHS,
     IDS,
     WAITING,
     RangesReader,
@@ -158,6 +159,7 @@ class Brokers:
     def __init__(self, *happens: Callable[[Brokers], object]) -> None:
         self.ends = {"0": 5}
         self.id = "first"
+        self.epochs = {"t": {"0": 3}}
         self._happens = iter(happens)
 
     def latest(self, partitions: list[tuple[str, int]]) -> dict[str, dict[str, int]]:
@@ -194,6 +196,23 @@ def test_a_partition_that_is_added_is_in_the_batch_with_what_came_before_it() ->
     assert first["t"] == {"0": 5}
     reader._topics.latest([])  # something is written meanwhile
     assert reader.latestOffset(first, limit)["t"] == {"0": 6, "1": 3}
+
+
+def test_a_range_has_the_epoch_of_where_it_begins() -> None:
+    """And no other: a batch's end may be of a leader that has less than the one before."""
+
+    def elect(brokers: Brokers) -> None:
+        brokers.ends, brokers.epochs = {"0": 30_000}, {"t": {"0": 4}}
+
+    reader = reader_of(Brokers(lambda _: None, lambda _: None, elect))
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first[EPOCHS] == {"t": {"0": 3}}
+    reader._topics.latest([])  # a leader is elected meanwhile
+    second = reader.latestOffset(first, limit)
+    for start, end, epochs in (({"t": {"0": 0}}, first, [-1]), (first, second, [3, -1])):
+        parts = reader.partitions(start, end)
+        assert [r.epoch for part in parts for r in part.value] == epochs
 
 
 def test_ends_are_those_of_the_topic_whose_id_is_noted() -> None:
