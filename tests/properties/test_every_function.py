@@ -7,6 +7,9 @@ an example here, so a function that is allowed later is not forgotten.
 
 from __future__ import annotations
 
+import math
+import random
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +21,7 @@ from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
 
 from millpond.model.approximation import APPROXIMATE, TOP_K
-from millpond.model.functions import ALLOWED, FUNCTIONS, Kind
+from millpond.model.functions import ALLOWED, FUNCTIONS, SHOWING_ORDER, Kind
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -195,6 +198,43 @@ def test_every_function_has_an_example() -> None:
     assert by_kind[Kind.AGGREGATE] == AGGREGATES.keys()
     assert by_kind[Kind.SET] == SETS.keys()
     assert by_kind[Kind.WINDOW] == WINDOWS.keys()
+
+
+def test_which_aggregates_show_the_order_of_rows_is_known() -> None:
+    rows = [
+        ("2024-01-01 00:00:01", "'a'", "3", 1.5),
+        ("2024-01-01 00:00:02", "'b'", "1", 2.5),
+        ("2024-01-01 00:00:03", "'a'", "5", 2.0),
+        ("2024-01-01 00:00:04", "'a'", "3", 4.0),
+        ("2024-01-01 00:00:06", "'c'", "NULL", 1.0),
+        ("2024-01-01 00:00:07", "'c'", "1", 8.0),
+        ("2024-01-01 00:00:07", "'d'", "5", 0.5),
+    ]
+    orders = [random.Random(seed).sample(rows, len(rows)) for seed in range(40)]
+    tables = [
+        ", ".join(f"(TIMESTAMP '{ts}', {k}, {v}, CAST({w} AS DOUBLE))" for ts, k, v, w in order)
+        for order in orders
+    ]
+    found = set()
+    with duckdb.connect(config={"threads": "1"}) as connection:
+        for name, call in AGGREGATES.items():
+            plain = call if "WITHIN" in call else re.sub(r" ORDER BY v\b", "", call)
+            answers = [
+                connection.execute(f"SELECT {plain} FROM (VALUES {t}) t (ts, k, v, w)").fetchone()
+                for t in tables
+            ]
+            (first,) = answers[0] or (None,)
+            if any(not is_equal(first, answer[0]) for answer in answers if answer):
+                found.add(name)
+    # `json_group_structure` names an object's fields in the order in which they came.
+    assert found | {"json_group_structure"} == SHOWING_ORDER
+
+
+def is_equal(one: Any, other: Any) -> bool:
+    """Whether two values are equal but for the rounding of doubles."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(one == other)
 
 
 def count_rows(connection: duckdb.DuckDBPyConnection, macro: str) -> int:

@@ -48,9 +48,12 @@ def one_of(*words: str, takes: str = "") -> OptionValues:
 
 
 def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
     # No column can hold a number beyond 64 bits.
-    return is_number and -(2**63) <= value < 2**63
+    if not -(2**63) <= value < 2**63:
+        raise ValueError("Numbers are below 2^63, which is about 9.2e18")
+    return True
 
 
 def _truth(value: Any) -> Any:

@@ -36,7 +36,7 @@ def submit_arguments(conf: Mapping[str, str]) -> str:
     Raises:
         MillpondError: CQL-214, one is not Spark's, or is fixed.
     """
-    from millpond.runtime.spark.session import check_conf
+    from millpond.runtime.spark.jvm.given_settings import check_conf
 
     given = [f"--conf {shlex.quote(f'{k}={v}')}" for k, v in check_conf(conf).items()]
     return " ".join([*given, "pyspark-shell"])

@@ -10,6 +10,7 @@ also one that DuckDB adds later. To allow it, write its name here, once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -194,6 +195,15 @@ _GROWING = {
     json_group_object json_group_structure list listagg string_agg variant_group_array
     """,
 }
+#: Aggregates whose value shows in which order they were given the rows, or those that they find
+#: equal. As window functions do, whose rows need not be ordered by what follows OVER.
+_ORDERED = """
+    any_value arbitrary arg_max arg_max_null arg_max_nulls_last arg_min arg_min_null
+    arg_min_nulls_last argmax argmin array_agg first group_concat json_group_array
+    json_group_object json_group_structure last list listagg lttb max_by min_by mode string_agg
+    variant_group_array
+"""
+SHOWING_ORDER = frozenset(_ORDERED.split())
 _GROWTH = {name: growth for growth, names in _GROWING.items() for name in names.split()}
 #: Other names of the same aggregates.
 _SYNONYMS = {
@@ -369,3 +379,15 @@ def find_function(name: str) -> Function | None:
     if found is None and key.startswith(_INSIDE_FAMILY):
         return Function(key, Kind.SCALAR, Refusal.INSIDE)
     return found
+
+
+def shows_order(sql: str) -> bool:
+    """Whether a query's answer may show in which order its rows are read.
+
+    >>> shows_order("SELECT max(a) FROM t"), shows_order("SELECT Last(a) FROM t")
+    (False, True)
+    >>> shows_order("SELECT lag(a) OVER (ORDER BY b) FROM t")
+    True
+    """
+    called = {name.lower() for name in re.findall(r'(\w+)"?\s*\(', sql)}
+    return "over" in called or not called.isdisjoint(SHOWING_ORDER)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.functions import shows_order
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.cost_model import KEPT, EdgeEstimate, StreamStatistics
@@ -54,6 +55,11 @@ class Recompute(Node):
     @property
     def detail(self) -> str:
         return f"at every change: {self.reason}" if self.reason else "at every change"
+
+    @property
+    def shows_order(self) -> bool:
+        """Whether its answer may show in which order its rows came."""
+        return shows_order(self.sql)
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.functions import shows_order
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
@@ -63,6 +64,11 @@ class RecomputeGroups(Unary):
     @property
     def detail(self) -> str:
         return f"{self.text}, those that change: {self.reason}"
+
+    @property
+    def shows_order(self) -> bool:
+        """Whether its answer may show in which order its rows came."""
+        return shows_order(self.sql)
 
     @property
     def identity(self) -> tuple[Any, ...]:

@@ -246,6 +246,19 @@ def test_files_that_are_gone_are_held_open_by_no_answer(
     assert not [line for line in held if "(deleted)" in line]
 
 
+@pytest.mark.parametrize("ends", ["min(x) AS n", "max(x) AS n, count(*) AS c", "min(f) AS n"])
+def test_a_sum_is_asked_behind_the_ends_of_its_column(pond: Pond, ends: str) -> None:
+    column = ends[4]
+    calls = (ends, f"sum({column}) AS n", f"avg({column}) AS n", ends)
+    handles = [
+        pond.register(f"SELECT {call} FROM s [RANGE 9 SECONDS] WHERE i < 5") for call in calls
+    ]
+    pond.wait_until_matched()
+    for at in range(0, 60, 7):
+        for handle in handles:
+            compare(pond, handle, at * SECOND)
+
+
 def test_check_says_which_file_is_damaged_and_it_is_made_again(pond: Pond, directory: Path) -> None:
     pond.register("SELECT sum(a) AS n FROM s WHERE i < 3", name="q")
     pond.wait_until_matched()

@@ -125,7 +125,7 @@ REFUSED: dict[str, list[Any]] = {
     "materialize": ["sometimes", 1, None],
     "active": ["true", 1],
     "tolerate": [5, None, "", "sample 5", "error 2 %", "window 0 s"],
-    "weight": [0, -1, True, "1", float("nan"), float("inf")],
+    "weight": [0, -1, True, "1", float("nan"), float("inf"), 1e308],
     "max_rows": [0, 1.5, "7", float("inf")],
     "max_seconds": [0, "1"],
     "max_memory": [0, 64, "64", "12 bytes"],
@@ -270,3 +270,8 @@ def test_what_is_no_setting() -> None:
 def test_an_option_has_one_entry() -> None:
     names = [option.name for option in options._EVERY]
     assert len(names) == len(set(names)) == len(OPTIONS)
+
+
+def test_a_number_that_is_too_large_is_told_the_limit() -> None:
+    with pytest.raises(MillpondError, match=r"below 2\^63"):
+        check_options({"weight": 1e308})

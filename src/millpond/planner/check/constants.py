@@ -68,14 +68,28 @@ def _casts(scope: SelectScope) -> Iterator[tuple[exp.Expr, str]]:
         if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast):
             if _is_string(node.this):
                 yield node.this, to_duckdb(node.to)
-        elif isinstance(node, COMPARISONS):
-            for column, literal in ((node.this, node.expression), (node.expression, node.this)):
+        elif isinstance(node, COMPARISONS) or _is_choice_of_two(node):
+            first, second = _operands(node)
+            for column, literal in ((first, second), (second, first)):
                 if _is_string(literal) and (type_ := _type(column)):
                     yield literal, type_
         elif isinstance(node, exp.In | exp.Between):
             operands = node.expressions or [node.args.get("low"), node.args.get("high")]
             if type_ := _type(node.this):
                 yield from ((o, type_) for o in operands if _is_string(o))
+
+
+def _is_choice_of_two(node: exp.Expr) -> bool:
+    """Whether a CASE takes always the same of two values: so `approx_count` gives them one type."""
+    ifs: list[exp.If] = node.args.get("ifs", []) if isinstance(node, exp.Case) else []
+    return len(ifs) == 1 and isinstance(ifs[0].this, exp.Boolean)
+
+
+def _operands(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    """Return the two values that a node brings to one type."""
+    if isinstance(node, exp.Case):
+        return node.args["ifs"][0].args["true"], node.args.get("default") or exp.Null()
+    return node.this, node.expression
 
 
 def _type(node: exp.Expr) -> str | None:

@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
 from millpond.runtime.process_memory import RuntimeMemory, measure_descendants
+from millpond.runtime.spark.jvm.given_settings import start_error
+from millpond.runtime.spark.jvm.reasons import find_reason
 from millpond.work import check_work
 
 log = logging.getLogger("millpond.spark")
@@ -140,9 +142,13 @@ class Machine:
             self._begin()
             self.trouble = None
             self._on_start()
+        except MillpondError as error:
+            if not self._stopping.is_set():
+                self._give_up(error)
+            return
         except Exception as error:
             if not self._stopping.is_set():
-                self._give_up(str(error).split("\n", 1)[0], "Spark could not be started")
+                self._give_up(start_error(find_reason(error)))
             return
         finally:
             self._decided.set()
@@ -239,7 +245,7 @@ class Machine:
                 return
             reason = self._replace()
             if reason is not None:
-                self._give_up(reason)
+                self._give_up(start_error(reason, again=True))
                 return
 
     def _replace(self) -> str | None:
@@ -263,7 +269,7 @@ class Machine:
             if not tried:
                 log.warning("Spark runs again")
                 return None
-            reason = str(tried[0]).split("\n", 1)[0]
+            reason = find_reason(tried[0])
             log.warning("Spark could not be started again: %s", reason)
         return f"{len(_WAITS)} attempts failed, the last with: {reason}"
 
@@ -279,16 +285,8 @@ class Machine:
         except Exception as error:
             tried.append(error)
 
-    def _give_up(
-        self, reason: str, primary: str = "Spark has ended and cannot be started again"
-    ) -> None:
-        self.failure = self.trouble = MillpondError(
-            "POND-415",
-            primary,
-            detail=reason,
-            hint="spark.log in the store's directory has what the JVM wrote. Open the store again "
-            "once the cause is gone; everything acknowledged is kept.",
-        )
+    def _give_up(self, why: MillpondError) -> None:
+        self.failure = self.trouble = why
         log.error("%s", self.failure.render())
         self._on_end(self.failure)
 

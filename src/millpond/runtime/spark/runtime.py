@@ -40,6 +40,7 @@ from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
 from millpond.runtime.spark.inbox_query import InboxQuery
 from millpond.runtime.spark.jvm.class_archive import note_work
+from millpond.runtime.spark.jvm.given_settings import check_conf
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
 from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
@@ -49,7 +50,6 @@ from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
     LOCAL,
     await_end_of_last,
-    check_conf,
     note_process,
     quiet_teardown,
     start_session,

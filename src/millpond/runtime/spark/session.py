@@ -5,17 +5,16 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import re
 import signal
 import sys
 import time
 from collections.abc import Mapping
-from glob import glob
 from importlib import resources
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.sql import SparkSession
 
@@ -24,8 +23,10 @@ from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.secret_options import find_literal_secret, name_of_secret
 from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.runtime.spark.jvm.class_archive import find_archive
+from millpond.runtime.spark.jvm.given_settings import start_error, warn_of_unknown
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import Launch, find_launch_error, launching
+from millpond.runtime.spark.jvm.reasons import find_reason
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 from millpond.state.disk_floor import DISK_FLOOR
 
@@ -51,17 +52,6 @@ _KEEPS_MEMORY = {
 }
 
 
-#: Settings that are Millpond's, and why: without them it would fail, or say something else.
-FIXED = {
-    "spark.master": "--master names the master.",
-    "spark.sql.session.timeZone": "Times are in UTC.",
-    "spark.python.daemon.module": "Workers of Millpond's own bound what they keep.",
-    "spark.scheduler.mode": "A batch would wait for a backfill's tasks.",
-    "spark.hadoop.fs.permissions.umask-mode": "Files of a store are its owner's alone.",
-    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
-}
-#: A package of Maven's, as Spark takes it.
-_PACKAGE = re.compile(r"[^:/\s]+[:/][^:/\s]+[:/][^:/\s]+")
 #: What keeps a cluster's traffic and spilled data from others, once its processes know each other:
 #: by a secret that YARN and Kubernetes make, and that a standalone cluster is given.
 _AUTHENTICATE, _SECRET = "spark.authenticate", "spark.authenticate.secret"
@@ -81,39 +71,6 @@ _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
 
-def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
-    """Check settings that a user gives for Spark.
-
-    Raises:
-        MillpondError: CQL-214, one is not Spark's, or is fixed; a package or archive cannot be.
-    """
-    for name in conf:
-        why = FIXED.get(name)
-        if why is not None or not name.startswith("spark."):
-            raise MillpondError(
-                "CQL-214",
-                f'the setting "{name}" of Spark cannot be given',
-                detail=why or "Settings of Spark begin with spark.",
-                hint="Leave it out.",
-            )
-    for package in _listed(conf, "spark.jars.packages"):
-        if not _PACKAGE.fullmatch(package):
-            raise _no_package(f'"{package}" is no package', "Write group:name:version.")
-    for archive in _listed(conf, "spark.jars"):
-        path = archive.removeprefix("file:")
-        if ":" not in path and not glob(path):
-            raise _no_package(f'there is no archive "{archive}"', "Name a file that is there.")
-    return dict(conf)
-
-
-def _listed(conf: Mapping[str, str], name: str) -> list[str]:
-    return [part.strip() for part in conf.get(name, "").split(",") if part.strip()]
-
-
-def _no_package(problem: str, hint: str) -> MillpondError:
-    return MillpondError("CQL-214", f"Spark cannot load it: {problem}", hint=hint)
-
-
 def start_session(
     directory: Path,
     master: str | None,
@@ -129,6 +86,9 @@ def start_session(
         log: Where the JVM writes what it would write to the terminal.
         conf: More settings, by `check_conf`; they replace those of Millpond's that are not fixed.
         workers: More variables of the workers' environment.
+
+    Raises:
+        MillpondError: POND-415, Spark does not start, but its JVM has said why.
     """
     local = is_local(master)
     given = dict(conf or {})
@@ -156,9 +116,11 @@ def start_session(
         begins = log.stat().st_size if log.exists() else 0
         try:
             session = builder.getOrCreate()
-        except PySparkRuntimeError as error:
-            why = find_launch_error(log, begins)
-            raise (error if why is None else RuntimeError(why)) from None
+            _read_settings(session)
+        except (PySparkException, Py4JJavaError) as error:
+            why = find_launch_error(log, begins) if SparkContext._gateway is None else None
+            raise start_error(why or find_reason(error), conf or ()) from None
+    warn_of_unknown(session, given)
     _quiet_accumulators(session)
     if not local and session.sparkContext._jsc.sc().conf().get(_AUTHENTICATE, "") != "true":
         _logger.warning(
@@ -168,6 +130,15 @@ def start_session(
             master,
         )
     return session
+
+
+def _read_settings(session: SparkSession) -> None:
+    """Have Spark read the settings of its SQL, which it does else where they are used first."""
+    try:
+        session._jsparkSession.sessionState()
+    except Exception:
+        session.stop()
+        raise
 
 
 def is_local(master: str | None) -> bool:

@@ -8,13 +8,10 @@ function of the files and not of how Spark packs them into tasks.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
@@ -29,6 +26,7 @@ from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
 from millpond.runtime.spark.delta_source import check_table
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
 from millpond.runtime.spark.json_keys import keys_of
+from millpond.runtime.spark.jvm.reasons import find_reason
 from millpond.runtime.spark.kafka_source import check_topics
 from millpond.runtime.spark.long_lines import MOST_LINE, check_lines
 from millpond.runtime.spark.parquet import check_columns, no_columns_error
@@ -59,9 +57,6 @@ _GOES_ON = "Once the source can be read again, the stream goes on where it was."
 
 #: Spark's message for a format it does not know.
 _UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
-_STATE = re.compile(r"SQLSTATE: \w{5}")
-#: What Spark writes before the reason why a streaming query failed.
-_FAILED = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
 
 #: Columns of a file source's rows: which file, where the split in it starts, how long the file is.
 FILE, BLOCK, LENGTH = "__file", "__block", "__length"
@@ -355,32 +350,9 @@ def unreadable_error(
     return MillpondError(
         "DATA-502",
         f'the source of "{definition.name}" cannot be read',
-        detail=hide_secrets(_reason(error))[:600],
+        detail=hide_secrets(find_reason(error))[:600],
         hint=hint,
     )
-
-
-def _reason(error: Exception) -> str:
-    """Extract an error and its cause from Spark's text, without the stacks of two languages."""
-    if not isinstance(error, Py4JJavaError):
-        text = error.getMessage() if isinstance(error, PySparkException) else None
-        return _find_reason_line(text or str(error)) or type(error).__name__
-    first = root = error.java_exception
-    while root.getCause() is not None:
-        root = root.getCause()
-    reasons = [_find_reason_line(str(e.getMessage())) for e in (first, root)]
-    # The cause says in full why a task failed; "job aborted …" only adds numbers.
-    if reasons[0].startswith(("Job aborted", "[TASK_")) or reasons[1] in reasons[0]:
-        reasons = reasons[1:] if reasons[1] not in reasons[0] else reasons[:1]
-    return " ".join(reasons)
-
-
-def _find_reason_line(message: str) -> str:
-    """Find the line of a message that says what is wrong."""
-    lines = [_STATE.sub("", line).strip() for line in _FAILED.sub("", message).split("\n")]
-    lines = [line for line in lines if line and not line.startswith(("at ", "Driver stacktrace"))]
-    traceback = any("Traceback (most recent call last)" in line for line in lines)
-    return lines[-1 if traceback else 0] if lines else ""
 
 
 def literal_glob(name: str) -> str:

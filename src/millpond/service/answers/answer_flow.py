@@ -28,6 +28,8 @@ from millpond.engine.dataflow.failures import to_millpond_error
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.node import Node
+from millpond.operators.recompute import Recompute
+from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.source import SEQUENCE, TIMESTAMP
@@ -99,10 +101,12 @@ def needs_order(plan: Plan) -> bool:
     """Whether a plan's answer can take in elements only in the order of their timestamps.
 
     A ROWS window counts them in that order; what a non-retroactive relation attaches to an element
-    depends on the instant at which it came.
+    depends on the instant at which it came; and some calls show it (`SHOWING_ORDER`).
     """
     return any(
-        isinstance(node, RowsWindow | RelationVersions) or node.timed_inputs
+        isinstance(node, RowsWindow | RelationVersions)
+        or node.timed_inputs
+        or (isinstance(node, Recompute | RecomputeGroups) and node.shows_order)
         for node in plan.nodes()
     )
 

@@ -245,7 +245,9 @@ class Invoker:
             return None
         prepared, reduced = found
         table, loss = self._compute(version, prepared, streams, instant)
-        given = self._reduced.finish(version, query, reduced, streams, table, instant)
+        given = self._reduced.finish(
+            version, query, reduced, streams, table, instant, lacks=bool(loss)
+        )
         if given is None:
             return None
         table, bounds = given

@@ -10,14 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from millpond.catalog.objects import StreamDef
 from millpond.engine.aggregates.segment_forest import SegmentForest, Subtree, split_at_window
-from millpond.engine.aggregates.segment_totals import BlockedSegment
+from millpond.engine.aggregates.segment_totals import Asked, BlockedSegment
 from millpond.errors import MillpondError
 from millpond.model.windows import Window, interval
 from millpond.state.aggregate_file import (
@@ -66,7 +66,7 @@ class WindowCut:
     straddling: list[SegmentRef]
 
 
-#: Segments opened for one set of totals, by their ids.
+#: Segments opened for what one query asks, by their ids.
 OpenTotals = dict[int, BlockedSegment]
 
 
@@ -85,8 +85,8 @@ class KeptTotals:
         self._forests: defaultdict[tuple[int, str], SegmentForest] = defaultdict(SegmentForest)
         #: By the id of the segment: what its files and earlier uses gave.
         self._opened: OrderedDict[int, dict[Measured, Kept]] = OrderedDict()
-        #: By what totals they are opened for.
-        self._readers: dict[tuple[Measured, ...], OpenTotals] = {}
+        #: By the slot whose matches they are opened for, and what is asked of these.
+        self._readers: dict[tuple[int | None, tuple[Asked, ...]], OpenTotals] = {}
         self._reader_count = 0
         #: By the stem of the segment's file; `_unread` has those of earlier processes.
         self._files: dict[str, list[StoredTotals]] = {}
@@ -125,12 +125,18 @@ class KeptTotals:
         """Keep totals that were computed, as long as memory lasts."""
         self._open(segment)[measured] = blocks
 
-    def readers_of(self, measured: tuple[Measured, ...]) -> OpenTotals:
-        """Return the segments that are open for these totals; only `add_reader` adds to them."""
-        found = self._readers.get(measured)
+    def readers_of(self, slot: int | None, asked: Sequence[Asked]) -> OpenTotals:
+        """Return the segments that are open for what is asked of a slot's matches.
+
+        A segment that is open for least and greatest values alone has no sums (`Asked`), so
+        sums of the same column are read from another one. Only `add_reader` adds to what this
+        returns.
+        """
+        key = slot, tuple(asked)
+        found = self._readers.get(key)
         if found is None:
             with self._lock:
-                found = self._readers.setdefault(measured, {})
+                found = self._readers.setdefault(key, {})
         return found
 
     def add_reader(self, readers: OpenTotals, segment: SegmentRef, opened: BlockedSegment) -> None:

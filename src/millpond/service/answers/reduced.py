@@ -54,8 +54,12 @@ class ReducedAnswers:
         streams: Sequence[StreamDef],
         table: pa.Table,
         at: int,
+        lacks: bool,
     ) -> tuple[pa.Table, Bounds | None] | None:
         """The answer's columns, and the bounds of its estimates.
+
+        With `lacks`, elements are missing that were never sampled (expired, shed, damaged). The
+        sample says nothing of these, so there are no bounds then, and no interval is narrow.
 
         Returns:
             None if an interval is wider than the query tolerates.
@@ -64,6 +68,8 @@ class ReducedAnswers:
             return table, None
         shown = len(query.bound.output.names)
         answer, measures = table.select(list(range(shown))), list(table.columns[shown:])
+        if lacks:
+            return None if query.tolerance.error is not None else (answer, None)
         assert reduced.reduction.sample is not None
         share = reduced.reduction.sample / 100
         delta = 1 - query.tolerance.confidence / 100

@@ -111,7 +111,7 @@ class SegmentAggregates:
         if keeps and query.id is None:
             keeps = all(self._kept.is_wanted(stream, each) for each in measured)
         counts_all = factors is None and asked == [Asked(None)]
-        readers = self._kept.readers_of(measured) if keeps else {}
+        readers = self._kept.readers_of(slot, asked) if keeps else {}
         reading = _Reading(self._kept, asked, measured, counts_all, keeps, readers, view_of)
         cut = self._kept.cut(version, stream, leaf.window, instant)
         scanned = None

@@ -115,8 +115,10 @@ class RowStatements:
             raise statement.error(
                 "CQL-216",
                 f'"{statement.name}" has no heartbeat',
-                detail="Only streams have heartbeats.",
-                hint="Name a stream.",
+                detail="Millpond writes it itself, and knows what is still to come."
+                if isinstance(found, StreamDef)
+                else "Only streams have heartbeats.",
+                hint="Name a stream that elements are sent to or read from.",
             )
         return found
 

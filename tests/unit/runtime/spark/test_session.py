@@ -11,50 +11,12 @@ from millpond.errors import MillpondError
 from millpond.runtime.spark.jvm.launch import find_launch_error
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
-    FIXED,
-    check_conf,
     launch_ahead,
     make_settings,
     take_secrets,
     tell_given,
     write_defaults,
 )
-
-
-def test_settings_that_may_be_given() -> None:
-    given = {"spark.jars.packages": "g:n:1", "spark.driver.memory": "3g"}
-    assert check_conf(given) == given
-
-
-@pytest.mark.parametrize("name", [*FIXED, "driver.memory", ""])
-def test_settings_that_are_fixed(name: str) -> None:
-    with pytest.raises(MillpondError, match="CQL-214") as raised:
-        check_conf({"spark.driver.memory": "3g", name: "x"})
-    assert f'"{name}"' in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "listed", "why"),
-    [
-        ("spark.jars.packages", "g:n:1,nonsense", '"nonsense" is no package'),
-        ("spark.jars.packages", "g:n", '"g:n" is no package'),
-        ("spark.jars.packages", "g:n:1:jar", '"g:n:1:jar" is no package'),
-        ("spark.jars", "/no/such.jar", 'there is no archive "/no/such.jar"'),
-        ("spark.jars", "file:/no/such.jar", 'there is no archive "file:/no/such.jar"'),
-    ],
-)
-def test_packages_and_archives_that_spark_cannot_load(name: str, listed: str, why: str) -> None:
-    with pytest.raises(MillpondError, match="CQL-214") as refused:
-        check_conf({name: listed})
-    assert why in str(refused.value)
-
-
-def test_packages_and_archives_that_spark_may_load(tmp_path: Path) -> None:
-    archive = tmp_path / "a.jar"
-    archive.touch()
-    for listed in (str(archive), f"file://{archive}, {archive}", f"{tmp_path}/*.jar", "hdfs://h/x"):
-        check_conf({"spark.jars": listed})
-    check_conf({"spark.jars.packages": "g:n_2.13:1.0, g/n/2"})
 
 
 def test_a_session_that_is_given_has_its_settings() -> None:
@@ -92,6 +54,12 @@ def test_what_ended_a_jvm_that_did_not_come_up(tmp_path: Path) -> None:
     with log.open("a") as more:
         more.write(f'Exception in thread "main" {why}\n\tat org.apache.spark.util.MavenUtils$\n')
     assert find_launch_error(log, len(earlier)) == why
+    log.write_text(
+        "Invalid maximum heap size: -Xmxlots\n"
+        "Error: Could not create the Java Virtual Machine.\n"
+        "Error: A fatal exception has occurred. Program will exit.\n"
+    )
+    assert find_launch_error(log) == "Invalid maximum heap size: -Xmxlots"
 
 
 def test_secrets_are_in_a_file_of_the_owners(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.service.versions import segment, stream, version_of
 
+from millpond.engine.aggregates.segment_totals import Asked
 from millpond.model.windows import Unbounded
 from millpond.service.answers import kept_totals
 from millpond.service.answers.kept_totals import KeptTotals, StoredTotals
@@ -156,21 +157,24 @@ def test_open_segments_are_closed(store: Path, how: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(kept_totals, "_OPEN_READERS", 2)
     kept, opened = KeptTotals(store), mock.Mock()
     kept.retain({1: frozenset({ROWS})}, version(*SEGMENTS))
-    readers = kept.readers_of((ROWS,))
+    readers = kept.readers_of(3, [Asked(None)])
     for each in SEGMENTS:
         kept.add_reader(readers, each, opened)
     kept.retain({1: frozenset({ROWS})}, version(*SEGMENTS))
-    assert kept.readers_of((ROWS,)) == {1: opened, 2: opened}
-    assert kept.readers_of((SUMS,)) == {}
+    assert kept.readers_of(3, [Asked(None)]) == {1: opened, 2: opened}
+    assert kept.readers_of(3, [Asked("v")]) == {}
+    assert kept.readers_of(4, [Asked(None)]) == {}
+    ends = kept.readers_of(3, [Asked("v", sums=False)])
+    assert ends is not kept.readers_of(3, [Asked("v")])
     match how:
         case "a new file":
             kept.add_file(SEGMENTS[0], write(store, SEGMENTS[0], ROWS), alone=False)
-            assert kept.readers_of((ROWS,)) == {2: opened}
+            assert kept.readers_of(3, [Asked(None)]) == {2: opened}
             return
         case "other wishes":
             kept.retain({}, version(*SEGMENTS))
         case "files are removed":
             kept.close()
         case _:
-            kept.add_reader(kept.readers_of((SUMS,)), SEGMENTS[0], opened)
-    assert kept.readers_of((ROWS,)) == {}
+            kept.add_reader(kept.readers_of(3, [Asked("v")]), SEGMENTS[0], opened)
+    assert kept.readers_of(3, [Asked(None)]) == {}

@@ -89,6 +89,34 @@ def test_an_answer_whose_interval_is_too_wide_is_exact(full: Pond) -> None:
         assert max(cell[1] - value, value - cell[0]) <= 0.4 * abs(value)
 
 
+def test_no_interval_is_given_where_elements_are_missing_besides(pond: Pond) -> None:
+    pond.execute(f"{SCHEMA.replace(';', '')} RETAIN 1 HOUR")
+    pond.alter_system(query_memory="20 KB")
+    whole = elements(20_000)
+    for first in range(0, len(whole), 1_000):
+        pond.ingest("s", whole[first : first + 1_000])
+        pond.catch_up()
+    pond.wait_until_matched()
+    text = "SELECT count(*) AS n, sum(v) AS total, avg(v) AS mean FROM s [RANGE 1 HOUR]"
+    kept_from = pond._components.log.version.clock(pond.streams()[0].id).kept_from
+    assert kept_from
+    sampled = pond.register(text, tolerate="sample 10 %")
+    close = pond.register(text, tolerate="sample 10 %, error 50 %")
+    for handle in (sampled, close):
+        answer = handle.invoke()
+        assert {loss.cause for loss in answer.loss} == {Cause.SAMPLED}
+        assert answer.bounds is not None
+    # Half of the window has expired, so nothing bounds what the exact answer would be.
+    answer = sampled.invoke(kept_from + 1_800_000_000)
+    assert {loss.cause for loss in answer.loss} == {Cause.EXPIRED, Cause.SAMPLED}
+    assert answer.bounds is None
+    # Nor can an interval be narrow enough: what there is is read whole.
+    answer = close.invoke(kept_from + 1_800_000_000)
+    assert {loss.cause for loss in answer.loss} == {Cause.EXPIRED}
+    assert answer.bounds is None
+    assert answer.rows()[0][0] == 1_800
+
+
 @pytest.mark.parametrize("tolerate", ["window 10 minutes", "sample 5 %", "window 1 h, sample 60 %"])
 @pytest.mark.parametrize(
     "text",

@@ -76,7 +76,7 @@ def test_a_heartbeat_is_what_final_goes_by(pond: Pond) -> None:
         ("INSERT INTO s VALUES (NULL), (NULL)", "CQL-217", "1 values for 2 columns"),
         (f"INSERT INTO s VALUES (NULL, 1) AT {AT.format(1)}", "CQL-103", "Leave out AT TIMESTAMP."),
         (f"HEARTBEAT r AT {AT.format(1)}", "CQL-216", "Only streams have heartbeats."),
-        (f"HEARTBEAT s$rejects AT {AT.format(1)}", "CQL-216", "has no heartbeat"),
+        (f"HEARTBEAT s$rejects AT {AT.format(1)}", "CQL-216", "Millpond writes it itself"),
     ],
 )
 def test_what_is_refused(pond: Pond, statement: str, code: str, words: str) -> None:

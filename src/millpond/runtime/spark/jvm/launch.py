@@ -29,6 +29,8 @@ _logger = logging.getLogger("millpond.spark")
 
 #: What a JVM says that ends before it has come up, and Java before that.
 _LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
+#: What Java says behind the option that it cannot take.
+_NO_JVM = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine", re.MULTILINE)
 #: The file in a store to which its JVM writes what it would write to the terminal.
 LOG = "spark.log"
 #: The JVM's command line has the store by this setting: who opens the store next looks for it.
@@ -87,7 +89,7 @@ def find_launch_error(log: Path, begins: int = 0) -> str | None:
         said = log.read_bytes()[begins:].decode(errors="replace")
     except OSError:
         return None
-    found = _LAUNCH_ERROR.findall(said)
+    found = _NO_JVM.findall(said) or _LAUNCH_ERROR.findall(said)
     return found[-1].strip()[:500] if found else None
 
 

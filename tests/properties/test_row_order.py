@@ -1,0 +1,112 @@
+"""Calls that show the order of rows read them by timestamp, and in one instant as they arrived.
+
+How arrivals are cut into batches, merging, restarts, and the way of evaluation do not show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millpond.model.time import to_datetime
+from millpond.service.pond import Pond
+from millpond.testing.local_runtime import open_local
+from millpond.testing.manual_clock import ManualClock
+
+SECOND = 1_000_000
+STREAM = (
+    "CREATE STREAM s (ts TIMESTAMP, k VARCHAR, v VARCHAR, n INTEGER) TIMESTAMP BY ts"
+    " DELAY INTERVAL 1 HOUR"
+)
+#: Each call, and what it gives for values and numbers in order.
+CALLS: dict[str, Any] = {
+    "first(v)": lambda values, _: values[0],
+    "last(v)": lambda values, _: values[-1],
+    "list(v)": lambda values, _: values,
+    "string_agg(v, ',')": lambda values, _: ",".join(values),
+    "mode(v)": lambda values, _: max(values, key=Counter(values).__getitem__),
+    "arg_max(v, n)": lambda values, numbers: values[numbers.index(max(numbers))],
+    "arg_min(v, n)": lambda values, numbers: values[numbers.index(min(numbers))],
+}
+_COLUMNS = ", ".join(f"{call} AS c{i}" for i, call in enumerate(CALLS))
+TEXT = f"SELECT k, {_COLUMNS} FROM s [RANGE 5 SECONDS] GROUP BY k"
+Row = tuple[int, str, str, int]
+
+
+def answer(rows: list[Row], at: int) -> list[tuple[Any, ...]]:
+    """The answer at an instant, of rows in the order in which they arrived."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row[0]):
+        if at - 5 < row[0] <= at:
+            groups.setdefault(row[1], []).append(row)
+    return sorted(
+        (k, *(call([r[2] for r in own], [r[3] for r in own]) for call in CALLS.values()))
+        for k, own in groups.items()
+    )
+
+
+def play(pond: Pond, rows: list[Row], cuts: list[int]) -> None:
+    for first, last in zip([0, *cuts], [*cuts, len(rows)], strict=True):
+        elements = [
+            {"ts": to_datetime(at * SECOND), "k": k, "v": v, "n": n}
+            for at, k, v, n in rows[first:last]
+        ]
+        pond.ingest("s", elements)
+        pond.wait_until_matched()
+
+
+def fold(changes: list[tuple[Any, ...]], at: int) -> list[tuple[Any, ...]]:
+    held: Counter[str] = Counter()
+    rows = {}
+    for _, when, sign, *row in changes:
+        if when <= at * SECOND:
+            held[repr(row)] += 1 if sign == "+" else -1
+            rows[repr(row)] = tuple(row)
+    return sorted(rows[key] for key in (+held).elements())
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(10, 16),
+            st.sampled_from("kl"),
+            st.sampled_from("abc"),
+            st.integers(0, 2),
+        ),
+        min_size=1,
+        max_size=20,
+    ),
+    st.data(),
+)
+def test_rows_are_read_by_timestamp_then_as_they_arrived(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject
+) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    directory = tmp_path_factory.mktemp("pond") / "store"
+    pond = open_local(directory, clock=ManualClock(SECOND))
+    pond.execute(STREAM)
+    for way in ("lazy", "none", "eager"):
+        pond.register(TEXT, name=way, materialize=way)
+    pond.register(TEXT, name="followed", changes="from registration")
+    play(pond, rows, cuts)
+    for again in (False, True):
+        if again:
+            pond.close()
+            pond = open_local(directory, clock=ManualClock(SECOND))
+        for at in (12, 14, 16, 18):
+            expected = answer(rows, at)
+            for name in ("lazy", "none", "eager", "followed"):
+                assert sorted(pond.query(name).invoke(at * SECOND).rows()) == expected, name
+        latest = max(at for at, *_ in rows)
+        assert sorted(pond.query("eager").invoke().rows()) == answer(rows, latest)
+    pond.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:01:00'")
+    (result,) = pond.execute("FETCH followed")
+    for at in (12, 14, 16, 18):
+        assert fold(result.changes.rows(), at) == answer(rows, at)
+    pond.close()
