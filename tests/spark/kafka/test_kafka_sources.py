@@ -390,10 +390,8 @@ def test_records_that_came_in_the_places_of_others(open_store, topic, eventually
     pond.catch_up()
     assert pond.ask("SELECT v FROM s ORDER BY v").rows() == [(v,) for v in range(1, 10)]
     ((reason, _),) = rejects(pond)
-    lost = (
-        "records 0 to 2 were lost after they were read; others that came in their places are read"
-    )
-    assert reason.startswith(f"{lost} places are read (topic")
+    assert reason.startswith("records 0 to 2 were lost after they were read; others")
+    assert "in their places are read (topic" in reason
 
 
 def test_a_broker_that_dies_and_comes_back(pond, topic, eventually):

@@ -37,8 +37,8 @@ class OffsetRange:
     A `first` of -1 is the first there is. Below that it is the first there is of a topic that was
     made anew, and says how far the old one was read (`make_anew`).
 
-    `epoch` is that of the last record when the partition ended at `first` or behind it, if it may be
-    that the brokers have lost some of those before `first` since; else -1.
+    `epoch` is that of the last record when the partition ended at `first` or behind it, if another
+    leader since may lack records before `first`; else -1.
     """
 
     topic: str
