@@ -15,7 +15,7 @@ NAME ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help site console demo cluster test lint types layers sizes pytest slow bench peers clean
+.PHONY: help site console pins demo cluster test lint types layers sizes pytest slow bench peers clean
 
 help:
 	@echo "make demo          replays real flights past 2,200 standing queries (two minutes)"
@@ -27,6 +27,7 @@ help:
 	@echo "make lint          ruff alone; also: make types, layers, sizes, pytest"
 	@echo "make bench         the benchmarks, or one: make bench NAME=matching; their figures are in docs/benchmarks.md"
 	@echo "make peers         installs what some benchmarks compare with (Flink, Esper, …; 2 GB)"
+	@echo "make pins          tests and the demo with the lowest and the newest versions of what Millpond needs"
 	@echo "make console       bundles the console anew from its sources (needs Node and npm)"
 	@echo "make site          makes build/site of the documentation, strictly"
 	@echo "make clean         removes what the other targets made"
@@ -113,6 +114,10 @@ PEERS := benchmarks/peers/java
 	@javac -d .venv-peers/classes -cp ".venv-peers/jars/*" $(PEERS)/*.java
 	@touch $@
 
+# Environments of their own: the lock has other versions.
+pins:
+	@python=$$(.ci/needs) && $$python packaging/try_pins.py lowest && $$python packaging/try_pins.py newest
+
 # A site of docs/, which needs no network when it is read; a link that leads nowhere fails it.
 site: .venv-docs/installed
 	@echo "== site"
@@ -134,7 +139,7 @@ console: $(STAMP)
 	@echo "src/millpond/console/static is made anew; commit it"
 
 clean:
-	rm -rf $(VENV) .venv-docs .venv-flink .venv-peers .venv-store build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-docs .venv-lowest .venv-newest .venv-flink .venv-peers .venv-store build dist console/node_modules src/*.egg-info .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Everything at the versions of the lock; once, and again when the lock or the package changes.

@@ -48,7 +48,7 @@ TIMES: list[Any] = [
 ]
 REFUSED: list[Any] = [
     pd.NaT,
-    np.datetime64("NaT"),
+    np.datetime64("NaT", "us"),
     np.datetime64(2**62, "D"),
     1.5,
     "soon",

@@ -103,7 +103,7 @@ def test_steps_of_every_kind(kind: str) -> None:
         (0, SECOND, -1),
         (0, SECOND, "1 parsec"),
         (0, SECOND, "0 seconds"),
-        (0, SECOND, np.timedelta64("NaT")),
+        (0, SECOND, np.timedelta64("NaT", "us")),
         (0, SECOND, pd.NaT),
         (None, SECOND, 1),
         ("soon", SECOND, 1),

@@ -463,10 +463,10 @@ class Advancer:
             if any(job is other for other in overtaken):
                 continue
             for item in members:
-                if item.derivation.id in result.failures:
-                    self._record_failure(
-                        item.derivation.stream, result.failures[item.derivation.id]
-                    )
+                failure = result.failures.get(item.derivation.id)
+                if failure is not None:
+                    if not self._schedule.shorten_step(version, item, failure):
+                        self._record_failure(item.derivation.stream, failure)
                 elif result.unwritten is None:
                     self.retries.clear(item.derivation.id)
                     self._note_waiting(item.derivation.stream, result)

@@ -87,6 +87,35 @@ def count_behind(
     )
 
 
+def find_step_end(
+    files: Files, version: Version, derivation: Derivation, after: int, upto: int, most: int
+) -> int:
+    """Find the instant at which a derivation will have taken in so many further elements.
+
+    Args:
+        files: Opens the segments.
+        version: What there is; pinned by the caller.
+        derivation: The derivation.
+        after: The last instant up to which its changes are known.
+        upto: The last instant that may be returned.
+        most: How many elements; those of the last instant come on top.
+    """
+    found = []
+    for _, segments in sources(version, derivation):
+        for segment in segments:
+            if segment.max_ts > after and segment.min_ts <= upto:
+                try:
+                    ts = files.segment(segment).ts
+                except MillpondError:
+                    return upto  # who needs the segment reports that it is torn
+                low, high = np.searchsorted(ts, (after, upto), side="right")
+                found.append(ts[low:high])
+    ahead = np.concatenate(found) if found else np.empty(0, np.int64)
+    if len(ahead) <= most:
+        return upto
+    return int(np.partition(ahead, most - 1)[most - 1])
+
+
 def _count(files: Files, segment: SegmentRef, after: int, upto: int) -> int:
     if segment.min_ts > after and segment.max_ts <= upto:
         return segment.rows

@@ -21,7 +21,9 @@ from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_jobs import Runnable, sources, step_end
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
+from millpond.service.changes.giving_way.memory_ladder import is_beyond_limit
 from millpond.service.changes.next_expiration import next_expiration
+from millpond.service.changes.progress import count_behind, find_step_end
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.settled import Settled
 from millpond.service.ingest.floors import ClockReading
@@ -35,6 +37,9 @@ HEARTBEAT_SECONDS = 1.0
 _LONGEST_SECONDS = 3600.0
 #: Before every position.
 _NEVER = BEGINNING - 2
+#: Steps over fewer elements are not made shorter; others by this divisor, if they are too much.
+_SHORT_STEP = 1_000
+_SHORTER = 8
 #: Stands for the queries of a shared log, which all have the default weight.
 _PLAIN = QueryDef(0, "", "", {}, 0, 0)
 
@@ -96,6 +101,8 @@ class Schedule:
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
+        #: Of derivations one of whose steps was too much: how many elements a step may have.
+        self._step_rows: dict[int, int] = {}
         #: The derivations that have nothing new; how often plans were made anew till then, and up
         #: to which weight queries were reduced.
         self._settled = Settled()
@@ -143,6 +150,7 @@ class Schedule:
         self._settled.remove(stream_id)
         self._complete_upto.pop(stream_id, None)
         self._next_expirations.pop(stream_id, None)
+        self._step_rows.pop(stream_id, None)
 
     def inspect_all(
         self,
@@ -283,9 +291,32 @@ class Schedule:
     def _make_runnable(self, version: Version, look: DerivationProgress) -> Runnable:
         derivation, clock = look.derivation, look.clock
         upto = step_end(version, derivation, clock, look.upto)
+        most = self._step_rows.get(derivation.id)
+        if most is not None:
+            upto = find_step_end(self._files, version, derivation, clock.position, upto, most)
+            if upto == look.upto:  # all that was too much at once is done but this
+                del self._step_rows[derivation.id]
         if upto < look.upto:
             upto = min(derivation.end_step(upto), look.upto)
         return Runnable(derivation, clock, upto, self.complete_upto(version, derivation.stream))
+
+    def shorten_step(self, version: Version, item: Runnable, error: MillpondError) -> bool:
+        """Have a derivation go on in shorter steps, where one was too much at once.
+
+        An operator that does more in a step than it may (POND-405) can do it in several: so a
+        derivation that is far behind catches up with what it could do as elements came.
+
+        Returns:
+            False if that is not why the step failed, or the step was short already.
+        """
+        if error.code != "POND-405" or is_beyond_limit(error):
+            return False
+        position = item.clock.position
+        rows = count_behind(self._files, version, item.derivation, position, item.upto)
+        if rows < _SHORT_STEP:
+            return False
+        self._step_rows[item.derivation.id] = rows // _SHORTER
+        return True
 
     # -- time --------------------------------------------------------------------------------------
 

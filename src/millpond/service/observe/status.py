@@ -40,7 +40,7 @@ def describe_status(components: Components) -> dict[str, Any]:
     return {
         "epoch": version.epoch,
         "queries": len(version.queries),
-        "followed": len(version.streams) - len(version.named_streams()),
+        "followed": sum(s.is_change_log and not s.is_shared_log for s in version.streams.values()),
         "relations": len(version.relations),
         "streams": [
             components.sources.describe(version, stream, reading)

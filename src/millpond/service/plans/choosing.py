@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,14 +66,16 @@ def choose(id: str, node: Node, choice: Choice, field: str, value: Any) -> Choic
         )
     if field == "shared":
         if not isinstance(value, bool):
-            raise _refuse_value(id, field, value, ["true", "false"])
+            raise _refuse_value(id, field, value, "true or false")
         return replace(choice, shared=value)
     if field == "order":
         assert isinstance(node, Join)
         return replace(choice, order=_read_order(id, node, value))
     if find_distinct_form(node):
         if value not in list_synopses(node):
-            raise _refuse_value(id, field, value, list_synopses(node))
+            # Quoted, because there are commas in names.
+            known = ", ".join(f"'{name}'" for name in list_synopses(node))
+            raise _refuse_value(id, field, value, known)
         return replace(choice, distinct=value)
     assert isinstance(node, Expire)
     if value == now["synopsis"]:
@@ -124,13 +125,15 @@ def _read_order(id: str, node: Join, value: Any) -> tuple[int, ...]:
 def _read_partitions(id: str, node: Node, value: Any) -> int:
     found = re.fullmatch(r"([1-9]\d{0,4}) partitions", value) if isinstance(value, str) else None
     if found is None or int(found[1]) > _MOST_PARTITIONS:
-        raise _refuse_value(id, "synopsis", value, [*list_synopses(node)[:2], "…"])
+        first = list_synopses(node)[0]
+        known = f"'{first}', or '1 partitions' to '{_MOST_PARTITIONS} partitions'"
+        raise _refuse_value(id, "synopsis", value, known)
     return int(found[1])
 
 
-def _refuse_value(id: str, field: str, value: Any, known: Sequence[str]) -> MillpondError:
+def _refuse_value(id: str, field: str, value: Any, known: str) -> MillpondError:
     return MillpondError(
         "CQL-214",
         f'the {field} of operator "{id}" cannot be {value!r}',
-        hint=f"It can be: {', '.join(known)}.",
+        hint=f"It can be {known}.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -132,7 +133,8 @@ def test_a_feed_is_read_where_somebody_leads() -> None:
         while (line := (yield NextLine())) is not None:
             yield Give(line)
 
-    assert list(Connection(http, URLS).iterate(read())) == ['{"from":"b","status":"leads"}']
+    told = [json.loads(line) for line in Connection(http, URLS).iterate(read())]
+    assert told == [{"from": "b", "status": "leads"}]
 
 
 def test_urls_stand_between_commas(monkeypatch: pytest.MonkeyPatch) -> None:

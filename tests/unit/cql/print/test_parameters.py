@@ -104,4 +104,4 @@ def test_times() -> None:
         write_constant(np.datetime64("2026-01-01T12:00", "ns")) == "TIMESTAMP '2026-01-01 12:00:00'"
     )
     assert write_constant(np.datetime64("2026-01-01")) == "DATE '2026-01-01'"
-    assert write_constant(np.datetime64("NaT")) == write_constant(pd.NaT) == "NULL"
+    assert write_constant(np.datetime64("NaT", "us")) == write_constant(pd.NaT) == "NULL"

@@ -12,8 +12,9 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import END
+from millpond.operators import join
 from millpond.runtime.protocol import Done, Job
-from millpond.service.changes import advance_jobs
+from millpond.service.changes import advance_jobs, schedule
 from millpond.service.changes.retry import FIRST_SECONDS
 from millpond.service.pond import Pond
 from millpond.testing.local_runtime import LocalRuntime, open_local
@@ -307,6 +308,31 @@ def test_changes_are_made_in_steps_of_bounded_size(
     rows = [c.row for c in handle.fetch() if c.sign == "+"]
     assert rows == [(None,), (1,), *((2 * t - 1,) for t in range(2, 11))]
     assert len(advances(runtime)) > 1
+
+
+@pytest.mark.parametrize("most", [3_000, 20])
+def test_what_is_too_much_for_one_step_is_done_in_several(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A join that could be done as elements came can be caught up with."""
+    push(pond, *((t, "ab"[t % 2], t) for t in range(1_000)))
+    text = (
+        "SELECT a.v, b.v AS w FROM s [RANGE 20 SECONDS] a, s [RANGE 20 SECONDS] b WHERE a.k = b.k"
+    )
+    whole = pond.register(text, "whole", changes="from beginning").fetch(limit=100_000)
+    assert len(whole) > 10_000
+    monkeypatch.setattr(schedule, "_SHORT_STEP", 20)
+    monkeypatch.setattr(join, "MOST_ROWS", most)
+    push(pond, (1_000, "c", 1_000))
+    late = pond.register(text, "late", changes="from beginning")
+    if most == 20:  # more than that are joined at one instant
+        with pytest.raises(MillpondError, match="suspended"):
+            late.fetch()
+        return
+    found = late.fetch(limit=100_000)
+    assert found.as_of == 1_000 * SECOND - 1
+    one, other = ([(c.timestamp, c.sign, c.row) for c in page] for page in (whole, found))
+    assert sorted(other[: len(one)]) == sorted(one)
 
 
 def test_dataflows_are_made_again_where_they_were(tmp_path: Path, clock: ManualClock) -> None:

@@ -35,6 +35,17 @@ def test_it_counts_what_there_is(pond: Pond, clock: ManualClock) -> None:
     assert (stream["state"], stream["reason"]) == ("running", None)
 
 
+def test_the_log_that_queries_share_is_no_followed_query(pond: Pond) -> None:
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE QUERY q WITH (follow = true) AS SELECT v FROM s [RANGE 1 HOUR] WHERE v > 1;"
+        "CREATE QUERY p WITH (follow = true) AS SELECT v FROM s [RANGE 1 HOUR] WHERE v > 2"
+    )
+    parts = components_of(pond)
+    assert any(stream.is_shared_log for stream in parts.log.version.streams.values())
+    assert describe_status(parts)["followed"] == 2
+
+
 def test_the_uptime_does_not_jump_with_the_clock(pond: Pond, clock: ManualClock) -> None:
     before = describe_status(components_of(pond))["uptime_s"]
     clock.advance(7_200 * SECOND)

@@ -30,6 +30,18 @@ def test_what_an_operator_cannot_be_is_refused(pond: Pond) -> None:
         with pytest.raises(MillpondError) as caught:
             pond.compare_plan({"form": 1, "operators": {id: {field: value}}})
         assert caught.value.code == "CQL-214", (id, field)
+    for id, field, hint in (
+        (
+            distinct,
+            "synopsis",
+            "It can be 'delta star', 'delta star, announcing', 'counts'.",
+        ),
+        (distinct, "shared", "It can be true or false."),
+        (expire, "synopsis", "It can be 'arrival order', or '1 partitions' to '10000 partitions'."),
+    ):
+        with pytest.raises(MillpondError) as caught:
+            pond.compare_plan({"form": 1, "operators": {id: {field: "odd"}}})
+        assert caught.value.hint == hint
     fixed = {"form": 1, "queries": {"kinds": {"strategy": "negative"}}}
     pond.adopt_plan(fixed)
     now = pond.export_plan(["kinds"])
