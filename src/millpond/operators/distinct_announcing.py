@@ -123,7 +123,8 @@ def _come(  # type: ignore[no-untyped-def]
         fresh += end <= position
         for i in range(starts[g], starts[g + 1]):
             row = order[i]
-            if at[row] > end:
+            # What expired up to `position` has left, even if a copy comes at that instant.
+            if at[row] > end or end <= position:
                 if end > position:
                     out_key[found], out_at[found], out_sign[found] = key, end, -1
                     found += 1

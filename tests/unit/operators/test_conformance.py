@@ -686,3 +686,13 @@ def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore
             expected = Counter(tuple(map(normalize, row)) for row in rows(feed, now))
             assert sum_deltas(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)
+
+
+def test_a_copy_that_comes_when_the_last_one_has_left() -> None:
+    """A step ended at 15, and the row left then; the next step begins with that instant."""
+    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
+    first, second = Life(("a", 0.0), 13, 15), Life(("a", 0.0), 15, 16)
+    run = checking.run(node, {}, [15, 16], late={"one": [[first], [second]]})
+    assert sum_deltas(run.deltas[:1], 15) == Counter()
+    assert sum_deltas(run.deltas, 15) == Counter([("a", 0.0)])
+    assert sum_deltas(run.deltas, 16) == Counter()
