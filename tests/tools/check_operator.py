@@ -355,7 +355,7 @@ def check_pattern(node: Node, deltas: Sequence[Delta]) -> None:
         if pattern is not Pattern.STRICT and not node.announces:
             assert (delta.weight > 0).all(), f"{node.name} is {pattern.name}: a negative tuple"
         if pattern is Pattern.WEAKEST and node.carries_expirations:
-            ends += delta.until.tolist()
+            ends += delta.until[delta.until < END].tolist()
         if pattern is Pattern.MONOTONIC:
             assert (delta.weight > 0).all(), f"{node.name} is MONOTONIC: a row leaves"
             assert delta.is_explicit, f"{node.name} is MONOTONIC: a row will leave"
