@@ -21,7 +21,7 @@ import httpx
 import pyarrow as pa
 
 import millpond
-from millpond.api import limits, problems, server
+from millpond.api import limits, listening, problems
 from millpond.api.access import Access
 from millpond.api.app import create_app
 from millpond.api.rights.make_caller import make_caller
@@ -314,7 +314,7 @@ def _port_in_use(pond: Pond, _: Path) -> str:
         other.listen()
         port = other.getsockname()[1]
         try:
-            server.bind("127.0.0.1", port)
+            listening.bind("127.0.0.1", port)
         except MillpondError as error:
             error.primary = error.primary.replace(str(port), "6455")
             raise

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from millpond.api.client_limits import ClientLimits
-from millpond.api.server import Transport, bind, serve
+from millpond.api.listening import Transport, bind
+from millpond.api.server import serve
 from millpond.api.waiting import await_lead
 from millpond.catalog.options import OPTIONS
 from millpond.service.definitions.access_policy import AccessPolicy

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.faults.local_server import serve_local
 
-from millpond.api import server
+from millpond.api import listening
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -74,7 +74,7 @@ def test_a_store_is_free_once_its_process_is_killed(store, holder):
 
 
 def test_a_port_in_use(store):
-    with server.bind("127.0.0.1", 0) as taken:
+    with listening.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         text = said(serve("--store", store, "--port", str(port)))
     assert text.startswith(f"SERVE-701: port {port} is in use")

@@ -29,7 +29,7 @@ from tests.oracle.world import World
 
 from millpond.api.app import create_app
 from millpond.api.client import RemotePond, connect
-from millpond.api.server import bind, url_of
+from millpond.api.listening import bind, url_of
 from millpond.cql import parse_query
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, Instant

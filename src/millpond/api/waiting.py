@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
 
+from millpond.api.listening import Transport, url_of
 from millpond.api.problems import SAFE_HEADERS, problem
-from millpond.api.server import Transport, url_of
 from millpond.state.shared.leader import Leader, wait_to_lead, waiting_error
 from millpond.state.shared.shared_store import SharedStore
 from millpond.state.store import FORMAT
@@ -37,7 +37,7 @@ def await_lead(
     Args:
         url: The shared store's place.
         directory: This process's own directory.
-        listener: A socket from `server.bind`, which stays open.
+        listener: A socket from `listening.bind`, which stays open.
         transport: How requests reach the server.
         advertise: Where clients reach this process; None: where it listens.
 

@@ -300,17 +300,18 @@ def serve(
     spark_conf: dict[str, str] | None = None,
 ) -> None:
     """Serves a pond over HTTP: the API, the web console and the metrics."""
-    from millpond.api import server
+    from millpond.api import listening
     from millpond.api import tokens as kept_token
     from millpond.api.access import Access
     from millpond.api.client_limits import ClientLimits
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
-    from millpond.api.waiting import await_lead
     from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
+    if shared is not None and store is None:
+        raise typer.BadParameter("a shared store needs --store, a directory for its files")
     limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(
         source_root or (),
@@ -328,28 +329,29 @@ def serve(
         read_jwt_settings(jwt)
     _use_secrets(secrets)
     export_spans()
-    transport = server.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
+    transport = listening.Transport.of(tls_cert, tls_key, path_prefix, trusted_proxy or ())
     if audit_log is not None:
         write_audit_to(audit_log)
     access = Access.of(token, [host, *(allow_host or [])], allow_origin or [], tokens, jwt)
-    listener = server.bind(host, port)
+    listener = listening.bind(host, port)
     if insecure:
         log.warning("whoever reaches %s can read and write", host)
     else:
-        server.refuse_exposure(listener, access)
+        listening.refuse_exposure(listener, access)
     if store is None:
         log.warning("without --store everything is gone when the server ends")
     log.info("starting")
     signal.signal(signal.SIGTERM, _exit_on_signal)
 
+    # What is compiled at its first import comes after all that can be refused.
+    from millpond.api import server
+    from millpond.api.waiting import await_lead
     from millpond.model.compiled import progress
     from millpond.service.open_pond import open_pond
 
     progress.finish()  # before the wait to lead a shared store
     leading = None
-    if shared is not None:
-        if store is None:
-            raise typer.BadParameter("a shared store needs --store, a directory for its files")
+    if shared is not None and store is not None:
         leading = await_lead(shared, store, listener, transport, advertise)
         if leading is None:
             return

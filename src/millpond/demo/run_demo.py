@@ -155,10 +155,10 @@ def run_demo(
     screen = screen or Screen()
     listener = None
     if serve:
-        from millpond.api import server
+        from millpond.api import listening
 
         # Before anything that takes time: the port may be taken.
-        listener = server.bind("127.0.0.1", port)
+        listener = listening.bind("127.0.0.1", port)
     directory = Path(tempfile.mkdtemp(prefix="millpond-demo-"))
     verdict = None
     try:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 import pytest
 from typer.testing import CliRunner
 
-from millpond.api import server
+from millpond.api import listening, server
 from millpond.cli import benches
 from millpond.cli.main import app
 from millpond.errors import MillpondError
@@ -234,7 +234,7 @@ def test_help_names_every_command():
 
 
 def test_serve_refuses_a_port_in_use_before_anything_is_opened(opened):
-    with server.bind("127.0.0.1", 0) as taken:
+    with listening.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         result = millpond("serve", "--port", str(port))
     assert result.exit_code == 1

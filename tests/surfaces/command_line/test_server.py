@@ -15,7 +15,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from millpond.api import server, tokens
+from millpond.api import listening, server, tokens
 from millpond.api.access import Access
 from millpond.api.client import connect
 from millpond.cli.main import app
@@ -105,25 +105,25 @@ def test_the_command_ends_with_the_reason(tmp_path):
 
 
 def test_a_port_in_use():
-    with server.bind("127.0.0.1", 0) as taken:
+    with listening.bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MillpondError) as caught:
-            server.bind("127.0.0.1", port)
+            listening.bind("127.0.0.1", port)
     assert caught.value.code == "SERVE-701"
     assert caught.value.primary == f"port {port} is in use"
 
 
 def test_a_host_that_is_not_here():
     with pytest.raises(MillpondError, match="SERVE-701: cannot listen"):
-        server.bind("192.0.2.1", 0)
+        listening.bind("192.0.2.1", 0)
     with pytest.raises(MillpondError, match="SERVE-701: cannot listen"):
-        server.bind("127.0.0.1", 70_000)
+        listening.bind("127.0.0.1", 70_000)
 
 
 def test_connections_send_without_delay():
     """Else a small answer on a connection that is kept takes 40 ms, until the client says more."""
     with (
-        server.bind("127.0.0.1", 0) as listener,
+        listening.bind("127.0.0.1", 0) as listener,
         socket.create_connection(listener.getsockname()),
     ):
         accepted, _ = listener.accept()
@@ -210,3 +210,39 @@ def test_the_command_serves_the_shell_and_ends_gracefully(tmp_path):
     assert out == ""
     assert err.splitlines()[-1] == "pond closed"
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--backup-root", "nowhere"], 'the backup root "nowhere" is not a directory'),
+        (["--source-root", "nowhere"], 'the source root "nowhere" is not a directory'),
+        (["--tokens", "nowhere"], "nowhere"),
+        (["--tls-cert", "nowhere"], "a certificate has a key"),
+        (["--path-prefix", "pond"], '"pond" is not a path prefix'),
+        (["--port", "70000"], 'cannot listen on "127.0.0.1" port 70000'),
+        (["--host", "0.0.0.0", "--port", "0"], "whoever reaches 0.0.0.0 could read and write"),
+        (["--shared", "s3://bucket/pond", "--port", "0"], "a shared store needs --store"),
+    ],
+)
+def test_what_is_refused_is_refused_before_anything_is_compiled(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    """Compiling takes a minute or two in a new installation."""
+    code = """
+import sys
+sys.modules["millpond.model.compiled"] = None  # importing it fails
+from millpond.cli.main import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        cwd=tmp_path,
+    )
+    assert done.returncode != 0
+    assert said in done.stderr
+    assert "millpond.model.compiled" not in done.stderr

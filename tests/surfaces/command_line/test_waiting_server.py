@@ -7,14 +7,14 @@ import threading
 import httpx
 import pytest
 
-from millpond.api import server
+from millpond.api import listening
 from millpond.api.waiting import await_lead
 from millpond.state.store import Store
 
 
 @pytest.fixture
 def listener():
-    with server.bind("127.0.0.1", 0) as taken:
+    with listening.bind("127.0.0.1", 0) as taken:
         yield taken
 
 
@@ -31,7 +31,7 @@ def ask(url):
 
 
 def test_it_names_the_leader_and_leads_when_that_has_left(leader, listener, tmp_path):
-    url, seen = server.url_of(listener), []
+    url, seen = listening.url_of(listener), []
 
     def try_it():
         seen.extend(ask(url))
@@ -39,7 +39,7 @@ def test_it_names_the_leader_and_leads_when_that_has_left(leader, listener, tmp_
 
     client = threading.Thread(target=try_it)
     client.start()
-    shared = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, server.Transport())
+    shared = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, listening.Transport())
     client.join()
     refused, health = seen
     assert refused.status_code == 503
@@ -53,7 +53,7 @@ def test_it_names_the_leader_and_leads_when_that_has_left(leader, listener, tmp_
 
 
 def test_a_signal_ends_the_wait(leader, listener, tmp_path):
-    url = server.url_of(listener)
+    url = listening.url_of(listener)
 
     def end_it():
         ask(url)
@@ -62,7 +62,7 @@ def test_a_signal_ends_the_wait(leader, listener, tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     client = threading.Thread(target=end_it)
     client.start()
-    waited = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, server.Transport())
+    waited = await_lead(str(tmp_path / "shared"), tmp_path / "two", listener, listening.Transport())
     client.join()
     assert waited is None
     assert signal.getsignal(signal.SIGTERM) is before

@@ -11,7 +11,7 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from millpond.api import server, subscribers
+from millpond.api import listening, server, subscribers
 from millpond.api.client import connect, handle_calls
 from millpond.errors import MillpondError
 
@@ -224,7 +224,7 @@ def test_the_client_outlives_the_server(pond, monkeypatch):
     for minute in (46, 47, 48):
         stop = threading.Event()
         started = threading.Event()
-        bound = server.bind("127.0.0.1", port)
+        bound = listening.bind("127.0.0.1", port)
         port = bound.getsockname()[1]
         app = server.create_app(pond)
         config = server.uvicorn.Config(app, log_config=None, lifespan="off")

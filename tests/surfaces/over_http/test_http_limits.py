@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from flights import FLIGHTS_CSV, SCHEMA
 from local_http import local_client
 
-from millpond.api import server
+from millpond.api import listening
 from millpond.api.app import create_app
 from millpond.confined.turns import Turns
 from millpond.engine.scalars.residual_query import Limits
@@ -64,7 +64,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> dict[str, threading.Event]:
 @contextmanager
 def served(app: FastAPI) -> Iterator[tuple[str, int]]:
     """An application on a socket."""
-    with server.bind("127.0.0.1", 0) as listener:
+    with listening.bind("127.0.0.1", 0) as listener:
         config = uvicorn.Config(app, lifespan="off", log_config=None, log_level="critical")
         running = uvicorn.Server(config)
         thread = threading.Thread(target=running.run, kwargs={"sockets": [listener]})

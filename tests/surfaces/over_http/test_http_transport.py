@@ -21,8 +21,8 @@ from people import GRANTED, WORLD, make_token
 
 from millpond.api import server
 from millpond.api.access import Access
+from millpond.api.listening import Transport
 from millpond.api.rights.audit import log, write_audit_to
-from millpond.api.server import Transport
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
 
