@@ -1,14 +1,15 @@
 """Scripts of every construct: the pond answers and delivers what the definition says.
 
-Answers at instants are compared before and after a restart, then all changes that a reader has read
-page by page; and the changes folded up to an instant have to be the answer at that instant, unless
-the update of a relation was dated back. Schedulers, memory and constraints are drawn too: none of
-them may show.
+Answers that are kept ready are compared after each event, others at instants before and after a
+restart, then all changes that a reader has read page by page; and the changes folded up to an
+instant have to be the answer at that instant, unless the update of a relation was dated back.
+Schedulers, memory and constraints are drawn too: none of them may show.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +37,16 @@ def declare(pond: Any, script: Script) -> None:
         pond.execute(declaration)
     for number, query in enumerate(script.queries):
         pond.execute(f"CREATE QUERY q{number} {OPTION} AS {query}")
+
+
+def keep_ready(pond: Any, script: Script) -> list[int]:
+    """Have the answers of queries kept ready as well; return the numbers of those that can be."""
+    found = []
+    for number, query in enumerate(script.queries):
+        with suppress(MillpondError):  # one that gives a stream has none
+            pond.execute(f"CREATE QUERY e{number} WITH (materialize = 'eager') AS {query}")
+            found.append(number)
+    return found
 
 
 def play(pond: Any, event: Any) -> Any:
@@ -81,6 +92,7 @@ def run(script: Script, store: Path, pressure: Pressure) -> None:
     try:
         for each in (oracle, pond):
             declare(each, script)
+        eager = keep_ready(pond, script)
         pressure.impose(pond, ["s", "t"])
         for event in script.events:
             if event == "reopen":
@@ -92,6 +104,10 @@ def run(script: Script, store: Path, pressure: Pressure) -> None:
             read(pond, got)
             right, told = play(oracle, event), play(pond, event)
             assert told == right, f"{event}: {told}, by the definition {right}\n{script}"
+            for number in eager:
+                kept, rows = invoked(pond, f"e{number}", None), invoked(oracle, f"q{number}", None)
+                query = script.queries[number]
+                assert kept == rows, f"{query} kept ready: {kept}, not {rows}\n{script}"
         for again in (False, True):
             if again:
                 pond.close()

@@ -112,8 +112,10 @@ class Entities:
             components.alter_system(settings)
             return replace(entity, settings=of_system(kind, components.log.version.settings))
         if kind == "operator":
-            id = set_operator(components, id, settings)
-            return replace(entity, id=id, settings=entity.settings | dict(settings))
+            now = entity.settings | dict(settings)
+            becomes = set_operator(components, id, settings)
+            figures = entity.figures if becomes == id else dict.fromkeys(entity.figures, 0)
+            return replace(entity, id=becomes, figures=figures, settings=now)
         if entity.of != _ALL:
             altered = components.registrar.alter(components.registrar.find(entity.of), settings)
             now = of_query(kind, altered, components.derivations.settings_of(altered))

@@ -17,7 +17,7 @@ from millpond.service.changes.dataflow_accounts import RunningOperator
 from millpond.service.components import Components
 from millpond.service.plans.choosing import describe_choices
 from millpond.service.plans.plans import Plans
-from millpond.service.plans.running_plans import find_operators, name_operator
+from millpond.service.plans.running_plans import find_operators, find_readers, name_operator
 from millpond.service.queries.options import check_system_settings
 from millpond.state.version import Version
 
@@ -28,14 +28,20 @@ AUTO = "auto"
 def list_operators(
     components: Components, version: Version
 ) -> Iterator[tuple[str, str, dict[str, Any], dict[str, Any]]]:
-    """List the operators: id, what each works for, figures, settings."""
+    """List the operators: id, what each works for, figures, settings.
+
+    Those of a plan whose first step is still to come are there, too: they keep nothing yet.
+    """
     own = components.advancer.operator_memory
     nodes = find_operators(version, components.derivations)
     found: dict[str, list[RunningOperator]] = {}
     for operator in components.advancer.accounts.list_operators(version):
         found.setdefault(name_operator(operator.state.name, operator.key), []).append(operator)
-    for id, some in found.items():
+    readers = find_readers(version, components.derivations)
+    for id in [*found, *(id for id in nodes if id not in found)]:
+        some = found.get(id, [])
         ids = {i for one in some for i in one.derivations if i in version.streams}
+        ids = ids or readers.get(id, set())
         of = version.name_of(version.streams[ids.pop()]) if len(ids) == 1 else f"{len(ids)} queries"
         figures = {
             "rows": sum(one.state.rows for one in some),
@@ -46,7 +52,7 @@ def list_operators(
             "rows in": sum(one.work.taken for one in some),
             "rows out": sum(one.work.given for one in some),
         }
-        settings = {"memory": own.get(some[0].key, (AUTO, 0))[0]}
+        settings = {"memory": own.get(some[0].key if some else nodes[id].key, (AUTO, 0))[0]}
         if id in nodes:
             settings |= describe_choices(nodes[id])
         yield id, of, figures, settings

@@ -88,6 +88,17 @@ def find_operators(version: Version, derivations: Derivations) -> dict[str, Node
     return found
 
 
+def find_readers(version: Version, derivations: Derivations) -> dict[str, set[int]]:
+    """Find, by an operator's id, the derived streams and change logs whose plans have it."""
+    found: dict[str, set[int]] = {}
+    for stream in derivations.list_streams(version):
+        derivation = derivations.find_of(version, stream)
+        if derivation is not None:
+            for id in list_operators(derivation.plan):
+                found.setdefault(id, set()).add(stream.id)
+    return found
+
+
 def list_operators(plan: Plan) -> Mapping[str, Node]:
     """The operators of one plan by id, inputs before the operators that read them."""
     return {name_operator(node.name, node.key): node for node in plan.nodes()}

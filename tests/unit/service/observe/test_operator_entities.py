@@ -108,3 +108,31 @@ def test_an_operator_that_becomes_another_is_found_by_what_the_answer_says(tmp_p
         with pytest.raises(MillpondError, match="memory of operator"):
             pond.entities.set(changed.id, {"order": before.settings["order"], "memory": "much"})
         assert pond.entities.one(changed.id).settings == changed.settings
+
+
+def test_an_operator_is_an_entity_before_its_first_step(tmp_path: Path) -> None:
+    with open_local(tmp_path / "store", ManualClock()) as pond:
+        for stream in "stu":
+            pond.execute(f"CREATE STREAM {stream} (ts TIMESTAMP, k STRING) TIMESTAMP BY ts")
+        pond.execute(
+            "CREATE QUERY joined WITH (changes = 'from beginning') AS SELECT s.k FROM"
+            " s [RANGE 1 MINUTE], t [RANGE 1 MINUTE], u [RANGE 1 MINUTE]"
+            " WHERE s.k = t.k AND t.k = u.k"
+        )
+        for stream in "stu":
+            pond.ingest(stream, [{"ts": f"1970-01-01 00:00:0{n}", "k": "a"} for n in (1, 2)])
+        pond.catch_up()
+        pond.query("joined").fetch()
+        order = ["u", "t", "s"]
+        for memory in ("2 KB", "4 KB"):
+            operators = pond.export_plan(["joined"])["operators"]
+            id = next(id for id, one in operators.items() if one["order"])
+            changed = pond.entities.set(id, {"order": order, "memory": memory})
+            now = pond.entities.one(changed.id)
+            assert now.settings == changed.settings
+            assert now.figures == changed.figures
+            assert now.of == "joined"
+            assert now.figures["rows"] == 0
+            every = {entity.id for entity in pond.entities.every()}
+            assert every >= set(pond.export_plan(["joined"])["operators"])
+            order = order[1:] + order[:1]
