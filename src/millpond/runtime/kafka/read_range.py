@@ -18,8 +18,10 @@ from millpond.runtime.kafka.client import make_consumer, naming_errors, source_e
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.kafka.settings import KafkaOptions
 
-#: How many records are decoded together.
-BATCH = 16_384
+#: How many records are decoded together, unless they have more bytes than this.
+BATCH, BATCH_BYTES = 16_384, 32 << 20
+#: How many records the client is asked for at once: it does not count their bytes.
+_STEP = 64
 #: How long a broker may give nothing before the task fails; the streaming query tries it again.
 _PATIENCE = 30.0
 
@@ -86,7 +88,7 @@ class Records:
 
 
 def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
-    """Yield the records of a range, at most `BATCH` at a time.
+    """Yield the records of a range, at most `BATCH` at a time, or about `BATCH_BYTES`.
 
     Raises:
         MillpondError: DATA-502, the broker does not answer, or (unless the source says 'continue')
@@ -153,7 +155,7 @@ def _consume(
     next_offset, heard = first, time.monotonic()
     while next_offset < range.stop:
         with naming_errors(options):
-            messages = consumer.consume(min(BATCH, range.stop - next_offset), timeout=1.0)
+            messages = _take(consumer, min(BATCH, range.stop - next_offset))
         records = Records(range.topic, range.partition)
         for message in messages:
             error = message.error()
@@ -184,6 +186,20 @@ def _consume(
             raise source_error(options, f'{silent} (topic "{range.topic}").')
         if records.offsets:
             yield records
+
+
+def _take(consumer: Any, most: int) -> list[Any]:
+    """Messages that are there or come soon; no more than a step after `BATCH_BYTES` of them."""
+    taken: list[Any] = []
+    size = 0
+    while len(taken) < most and size < BATCH_BYTES:
+        asked = min(_STEP, most - len(taken))
+        given = consumer.consume(asked, timeout=1.0)
+        taken += given
+        size += sum(len(message) for message in given)
+        if len(given) < asked:
+            break
+    return taken
 
 
 def _read_what_follows(
