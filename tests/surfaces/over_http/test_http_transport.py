@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import signal
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +27,8 @@ from millpond.api.listening import Transport
 from millpond.api.rights.audit import log, write_audit_to
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
+
+CONTAINER = (Path(__file__).parents[3] / "packaging" / "Containerfile").read_text()
 
 
 def serve(pond: Pond, call: Callable[[str], None], **arguments) -> None:
@@ -73,6 +77,28 @@ def test_tls_by_certificate_files(pond: Pond, certificate: tuple[Path, Path]) ->
             httpx.get(f"http{url.removeprefix('https')}/v1/streams")
 
     serve(pond, call, transport=Transport.of(cert, key))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_container_asks_its_server_how_it_is(
+    pond: Pond, certificate: tuple[Path, Path], tls: bool
+) -> None:
+    (line,) = (
+        x for x in CONTAINER.replace("\\\n", " ").splitlines() if x.startswith("HEALTHCHECK")
+    )
+    command = [sys.executable, *json.loads(line.partition("CMD ")[2])[1:]]
+    cert = str(certificate[0]) if tls else ""
+
+    def call(url: str) -> None:
+        own = {"MILLPOND_SERVE_PORT": url.rpartition(":")[2], "MILLPOND_SERVE_TLS_CERT": cert}
+        subprocess.run(command, check=True, env=os.environ | own, timeout=60)
+        wrong = own | {"MILLPOND_SERVE_TLS_CERT": "" if tls else str(certificate[0])}
+        done = subprocess.run(
+            command, check=False, env=os.environ | wrong, capture_output=True, timeout=60
+        )
+        assert done.returncode
+
+    serve(pond, call, transport=Transport.of(*certificate) if tls else Transport())
 
 
 def test_what_is_no_transport(certificate: tuple[Path, Path], tmp_path: Path) -> None:
