@@ -70,7 +70,8 @@ def test_tls_by_certificate_files(pond: Pond, certificate: tuple[Path, Path]) ->
     def call(url: str) -> None:
         assert url.startswith("https://")
         context = ssl.create_default_context(cafile=cert)
-        assert httpx.get(f"{url}/v1/streams", verify=context).is_success
+        # Patient: a worker that has run thousands of tests may stand still for seconds.
+        assert httpx.get(f"{url}/v1/streams", verify=context, timeout=60).is_success
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/v1/streams")
         with pytest.raises(httpx.TransportError):
