@@ -386,8 +386,10 @@ def shows_order(sql: str) -> bool:
 
     >>> shows_order("SELECT max(a) FROM t"), shows_order("SELECT Last(a) FROM t")
     (False, True)
-    >>> shows_order("SELECT lag(a) OVER (ORDER BY b) FROM t")
+    >>> shows_order("SELECT lag(a) OVER w FROM t WINDOW w AS (ORDER BY b)")
     True
     """
+    if re.search(r"\bover\b", sql, re.IGNORECASE):
+        return True
     called = {name.lower() for name in re.findall(r'(\w+)"?\s*\(', sql)}
-    return "over" in called or not called.isdisjoint(SHOWING_ORDER)
+    return not called.isdisjoint(SHOWING_ORDER)
