@@ -47,7 +47,7 @@ def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
             body |= {"cursor": event.cursor, **encode.answer_body(event.answer)}
             body["query"] = event.query
         else:
-            body |= {"cursor": event.cursor, **_write_facts(event.facts)}
+            body |= {"cursor": event.cursor, **json_values.to_json_value(event.facts)}
         found.append(body)
     return found
 
@@ -86,13 +86,6 @@ def _write_pages(events: Sequence[FeedEvent]) -> dict[int, tuple[list[dict[str, 
             found[key] = objects, first - given[key][0]
             first += len(part)
     return found
-
-
-def _write_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    written: dict[str, Any] = json_values.to_json_value(facts)
-    if "progress" in facts:
-        written["progress"] = [json_values.with_instant(p, "up_to") for p in facts["progress"]]
-    return written
 
 
 def encode_events(events: Sequence[FeedEvent], form: str) -> bytes:

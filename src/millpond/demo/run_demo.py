@@ -29,6 +29,7 @@ import typer
 from millpond.demo.cluster import Cluster, answers_of, wait_for_lead
 from millpond.demo.data import DAYS, FIRST_DAY, RELATIONS, ReplayedRows, prepare
 from millpond.demo.full_speed import FullSpeed, Opener, replay_at_once
+from millpond.demo.one_feed import TAG, show_feed
 from millpond.demo.proof import Verdict, prove
 from millpond.demo.replay import Meter, Replay, Tick
 from millpond.demo.screen import Screen, seconds
@@ -214,8 +215,12 @@ class _Demo:
         self._replay(feed, during)
         self._register_after(people[scale.before + scale.during :])
         self._show_answers(feed)
+        self._screen.part("   Alerts of all airports, through one feed")
+        feed_agrees = show_feed(self.pond, feed.flights, self._screen)
         alerts_agree = self._show_alerts()
         verdict = self._prove(early, feed)
+        if not feed_agrees:
+            verdict.differences.append("the feed of alerts differs from the flights")
         if not alerts_agree:
             verdict.differences.append(f"topic {ALERTS} differs from the query's changes")
         self._time_answers(people)
@@ -448,6 +453,7 @@ class _Demo:
             self._screen.link("console", f"{url}/")
             self._screen.link("Ada's answer", f"{url}/v1/queries/ada/result")
             self._screen.link("in February", f"{url}/v1/queries/ada/result?at=2013-02-09T12:00:00")
+            self._screen.link("the feed", f"{url}/v1/changes?tag={TAG}&follow=true")
             self._screen.link("a shell", f"millpond shell --url {url}")
             self._screen.link("metrics", f"{url}/metrics")
             self._screen.say("Ctrl-C ends it; the demo's store is removed then.")

@@ -153,6 +153,8 @@ def test_the_whole_demo(screen, tmp_path, monkeypatch):
     assert re.search(r"at full speed +[\d,]+ a second", text)
     assert "Boris: Which airline from LaGuardia to Chicago" in text
     assert "United Air Lines Inc." in text
+    assert re.search(r"has the changes of all of them, \d+ in .*cut after \d+ and went", text)
+    assert "Each alert came once, and they are those of the files." in text
     assert "median" in text
     assert re.search(r"in 100 of them: \d+ probes. The summary says where to look first", text)
     assert re.search(

@@ -134,13 +134,22 @@ def test_a_remote_pond_subscribes_as_one_in_this_process(http, pond, fed):
     remote = connect("http://127.0.0.1", http=http)
     mine = list(pond.subscribe(tag="fed", follow=False))
     theirs = list(remote.subscribe(tag="fed", follow=False))
-    assert [(e.kind, e.query, e.cursor) for e in theirs if e.kind != "note"] == [
-        (e.kind, e.query, e.cursor) for e in mine if e.kind != "note"
+    assert [(e.kind, e.query, e.cursor, e.facts) for e in theirs if e.kind != "note"] == [
+        (e.kind, e.query, e.cursor, e.facts) for e in mine if e.kind != "note"
     ]
     changes = [e for e in theirs if e.kind == "change"]
     assert [(e.change.at, e.change.sign, e.change.row) for e in changes] == [
         (e.change.at, e.change.sign, e.change.row) for e in mine if e.kind == "change"
     ]
+    answers = [
+        [
+            (e.query, e.answer.as_of, e.answer.rows())
+            for e in p.subscribe(tag="fed", follow=False, snapshot=True)
+            if e.kind == "answer"
+        ]
+        for p in (pond, remote)
+    ]
+    assert answers[0] == answers[1] != []
     rest = list(remote.subscribe(tag="fed", after=changes[1].cursor, follow=False))
     assert [e.cursor for e in rest if e.kind == "change"] == [e.cursor for e in changes[2:]]
     with pytest.raises(MillpondError, match="CQL-201"):

@@ -23,7 +23,9 @@ FEED = [
     FeedEvent("change", "c2", "q", 9, changes=PAGE, index=1),
     FeedEvent("note", None, facts={"note": "nothing comes"}),
     FeedEvent(
-        "mark", "c3", facts={"progress": [{"streams": ["s"], "queries": 1, "up_to": 2_000_000}]}
+        "mark",
+        "c3",
+        facts={"progress": [{"streams": ["s"], "queries": 1, "up_to": "1970-01-01T00:00:02"}]},
     ),
 ]
 

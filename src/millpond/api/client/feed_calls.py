@@ -76,6 +76,8 @@ def _read_event(body: dict[str, Any], line: str) -> FeedEvent:
     if kind is None:
         raise decode.error(200, line.encode())
     cursor, query, id = body.pop("cursor"), body.pop("query", None), body.pop("id", None)
+    if kind == "answer":
+        return FeedEvent(kind, cursor, query, id, answer=decode.answer({**body, "query": query}))
     if kind != "change":
         return FeedEvent(kind, cursor, query, id, body)
     change = Change(
@@ -85,4 +87,4 @@ def _read_event(body: dict[str, Any], line: str) -> FeedEvent:
         tuple(body["row"].values()),
         decode.losses(body.get("loss", [])),
     )
-    return FeedEvent(kind, cursor, query, id, body, given=change)
+    return FeedEvent(kind, cursor, query, id, given=change)

@@ -36,7 +36,7 @@ from millpond.service.changes.feeds.feed_member import (
 from millpond.service.changes.feeds.feed_members import FeedMembers
 from millpond.service.changes.feeds.feed_pages import FeedPages, FoundChanges
 from millpond.service.changes.feeds.feed_parts import FeedParts, find_place, find_streams
-from millpond.service.json_values import type_name
+from millpond.service.json_values import instant_text, type_name
 from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
@@ -342,7 +342,7 @@ class Feed:
             {
                 "streams": [s.name for id in streams.ids if (s := version.streams.get(id))],
                 "queries": len(members),
-                "up_to": min([member.given for member in members]),
+                "up_to": instant_text(min(member.given for member in members)),
                 "awaits": self._find_awaited(version, streams),
             }
             for streams, members in groups.items()

@@ -14,6 +14,7 @@ from millpond.errors import MillpondError
 from millpond.service.changes import derivations
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.json_values import instant_text
 from millpond.service.pond import Pond
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.testing.local_runtime import open_local
@@ -97,8 +98,8 @@ def test_a_feed_gives_what_each_query_s_fetch_gives(pond: Pond) -> None:
     assert mark.kind == "mark"
     progress = {p["streams"][0]: p for p in mark.facts["progress"]}
     assert (progress["s"]["queries"], progress["s"]["awaits"]) == (5, ["s"])
-    assert progress["s"]["up_to"] == 9 * SECOND - 1
-    assert progress["r"]["up_to"] == 5 * SECOND - 1
+    assert progress["s"]["up_to"] == instant_text(9 * SECOND - 1)
+    assert progress["r"]["up_to"] == instant_text(5 * SECOND - 1)
 
 
 def test_many_queries_are_followed_in_one_epoch(pond: Pond) -> None:
