@@ -23,7 +23,7 @@ from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.secret_options import find_literal_secret, name_of_secret
 from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.runtime.spark.jvm.class_archive import find_archive
-from millpond.runtime.spark.jvm.given_settings import start_error, warn_of_unknown
+from millpond.runtime.spark.jvm.given_settings import check_values, start_error
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import Launch, find_launch_error, launching
 from millpond.runtime.spark.jvm.reasons import find_reason
@@ -118,13 +118,12 @@ def start_session(
         begins = log.stat().st_size if log.exists() else 0
         try:
             session = builder.getOrCreate()
-            _read_settings(session)
+            _read_settings(session, given)
         except (PySparkException, Py4JJavaError) as error:
             why = find_launch_error(log, begins) if SparkContext._gateway is None else None
             raise start_error(why or find_reason(error), conf or ()) from None
     if local and not {_PYTHON, _DRIVER_PYTHON} & set(given) and _is_own_python():
         session.sparkContext.pythonExec = write_python(directory)
-    warn_of_unknown(session, given)
     _quiet_accumulators(session)
     if not local and session.sparkContext._jsc.sc().conf().get(_AUTHENTICATE, "") != "true":
         _logger.warning(
@@ -136,10 +135,11 @@ def start_session(
     return session
 
 
-def _read_settings(session: SparkSession) -> None:
-    """Have Spark read the settings of its SQL, which it does else where they are used first."""
+def _read_settings(session: SparkSession, given: Mapping[str, str]) -> None:
+    """Have Spark read its settings, which it does else where they are used first."""
     try:
         session._jsparkSession.sessionState()
+        check_values(session, given)
     except Exception:
         session.stop()
         raise
