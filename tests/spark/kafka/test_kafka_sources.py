@@ -230,6 +230,7 @@ def test_a_topic_that_is_not_there(pond, topic):
         pond.execute(READINGS + topic.using().replace(topic.name, "nothing"))
     assert refused.value.code == "DATA-502"
     assert "nothing" in refused.value.detail
+    assert refused.value.hint == "Check the source and its options. Nothing was created."
 
 
 def test_where_a_stream_starts(pond, topic):

@@ -20,6 +20,7 @@ import xxhash
 
 from millpond.errors import MillpondError
 from millpond.runtime.delta.packages import import_deltalake
+from millpond.runtime.first_look import GOES_ON
 from millpond.state.arrow_file import sync_directory, sync_file
 
 #: The features of tables whose files can be read as they are.
@@ -203,7 +204,7 @@ class TableLog:
         if not self._folder.is_dir():
             raise self._error(
                 f'There is no Delta table "{self._path}" any more.',
-                "Once it is there again, the stream goes on where it was.",
+                GOES_ON,
             )
         if self._has(version - 1) and not self._has(version + 1):
             return  # the usual case, without a look at the whole folder

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from millpond.errors import MillpondError
+from millpond.runtime.first_look import GOES_ON
 from millpond.runtime.kafka.client_log import Complaints, log
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.kafka.settings import KafkaOptions, read_start
@@ -262,7 +263,7 @@ def source_error(options: KafkaOptions, detail: str, hint: str | None = None) ->
         "DATA-502",
         f'the source of "{options.stream}" cannot be read',
         detail=detail[:600],
-        hint=hint or "Once the topic can be read again, the stream goes on where it was.",
+        hint=hint or GOES_ON,
     )
 
 

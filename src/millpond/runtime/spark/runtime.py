@@ -27,6 +27,7 @@ from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
+from millpond.runtime.first_look import NOTHING_CREATED, looking_first
 from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.process_memory import RuntimeMemory
 from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed
@@ -213,7 +214,7 @@ class SparkRuntime:
     def _look_first(self, definition: StreamDef | RelationDef, most: float) -> None:
         sources.check_source(definition)
         try:
-            with self._machine.using():
+            with looking_first(), self._machine.using():
                 spark = self.spark
                 self._is_warm.wait(_WARM_SECONDS)
                 _within_seconds(most, lambda: sources.look_first(spark, definition))
@@ -227,8 +228,7 @@ class SparkRuntime:
                 "when the machine has less to do. Nothing was created.",
             ) from error
         except Exception as error:
-            hint = "Check the path and the options. Nothing was created."
-            raise sources.unreadable_error(definition, error, hint) from error
+            raise sources.unreadable_error(definition, error, NOTHING_CREATED) from error
 
     def open_source(self, stream: StreamDef) -> None:
         self._keep(stream, lambda: self._frame(stream), patient=True)

@@ -22,6 +22,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.delta.options import delta_options
+from millpond.runtime.first_look import GOES_ON
 from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
 from millpond.runtime.spark.delta_source import check_table
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header
@@ -52,8 +53,6 @@ _DIRECT_OPTIONS = frozenset(
         "sourcearchivedir",
     )
 )
-
-_GOES_ON = "Once the source can be read again, the stream goes on where it was."
 
 #: Spark's message for a format it does not know.
 _UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
@@ -333,7 +332,7 @@ def fingerprint(frame: DataFrame) -> str:
 
 
 def unreadable_error(
-    definition: StreamDef | RelationDef, error: Exception, hint: str = _GOES_ON
+    definition: StreamDef | RelationDef, error: Exception, hint: str = GOES_ON
 ) -> MillpondError:
     """Turn Spark's error about a source into a Millpond error."""
     if isinstance(error, MillpondError):

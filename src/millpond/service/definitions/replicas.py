@@ -20,6 +20,7 @@ import xxhash
 
 from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.runtime.first_look import looking_first
 from millpond.runtime.postgres.connect import DatabaseServer
 from millpond.runtime.postgres.source_options import TableSource, is_replicated, read_source
 from millpond.runtime.postgres.tables import (
@@ -66,7 +67,7 @@ class Replicas:
         """
         source = self._source_of(definition)
         slot = self._name_slot(source.server)
-        with self._lock:
+        with self._lock, looking_first():
             others = self._sources_of(slot)
             self._end(slot)
             try:
