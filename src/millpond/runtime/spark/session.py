@@ -25,7 +25,7 @@ from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.runtime.spark.jvm.class_archive import find_archive
 from millpond.runtime.spark.jvm.given_settings import check_values, start_error
 from millpond.runtime.spark.jvm.java import check_java
-from millpond.runtime.spark.jvm.launch import Launch, find_launch_error, launching
+from millpond.runtime.spark.jvm.launch import Launch, address_of, find_launch_error, launching
 from millpond.runtime.spark.jvm.reasons import find_reason
 from millpond.runtime.spark.jvm.worker_python import write_python
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
@@ -111,7 +111,7 @@ def start_session(
     builder = SparkSession.builder.appName("millpond").master(master or LOCAL)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    environment = {}
+    environment = address_of(settings)
     if hidden:
         environment["SPARK_CONF_DIR"] = str(write_defaults(directory / "conf", hidden))
     with launching(log, environment):
