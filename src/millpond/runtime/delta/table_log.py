@@ -18,9 +18,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import xxhash
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
 from millpond.runtime.delta.packages import import_deltalake
-from millpond.runtime.first_look import GOES_ON
 from millpond.state.arrow_file import sync_directory, sync_file
 
 #: The features of tables whose files can be read as they are.

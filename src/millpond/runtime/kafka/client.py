@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
-from millpond.runtime.first_look import GOES_ON
 from millpond.runtime.kafka.client_log import Complaints, log
 from millpond.runtime.kafka.packages import import_kafka
 from millpond.runtime.kafka.settings import KafkaOptions, read_start

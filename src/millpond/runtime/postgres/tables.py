@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
-from millpond.runtime.first_look import GOES_ON
 from millpond.runtime.postgres.connect import connect, describe_error, import_psycopg2
 from millpond.runtime.postgres.source_options import TableSource
 

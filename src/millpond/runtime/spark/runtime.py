@@ -22,12 +22,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millpond.catalog.first_look import NOTHING_CREATED, looking_first
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
-from millpond.runtime.first_look import NOTHING_CREATED, looking_first
 from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.process_memory import RuntimeMemory
 from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed

@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import struct_type
 from millpond.planner.resolve.names import did_you_mean
 from millpond.runtime.delta.options import delta_options
-from millpond.runtime.first_look import GOES_ON
 from millpond.runtime.secrets_file import fill_in_secrets, hide_secrets
 from millpond.runtime.spark.delta_source import check_table
 from millpond.runtime.spark.headers import columns_by_place, has_headers, local_path, read_by_header

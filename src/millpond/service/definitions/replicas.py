@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from millpond.catalog.first_look import looking_first
 from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.runtime.first_look import looking_first
 from millpond.runtime.postgres.connect import DatabaseServer
 from millpond.runtime.postgres.source_options import TableSource, is_replicated, read_source
 from millpond.runtime.postgres.tables import (
