@@ -32,6 +32,8 @@ def run(
         ("--spark-conf", "spark.driver.memory=lots", "spark.driver.memory", "heap size: -Xmxlots"),
         ("--spark-conf", "spark.plugins=no.Such", "spark.plugins", "no.Such"),
         ("--spark-conf", "spark.sql.shuffle.partitions=two", "spark.sql.shuffle.partitions", "two"),
+        ("--spark-conf", "spark.locality.wait=abc", "spark.locality.wait", "abc"),
+        ("--spark-conf", "spark.sql.extensions=no.Such", "spark.sql.extensions", "no.Such"),
         ("--packages", "org.example:no-such:1", "--packages", "org.example#no-such;1: not found"),
     ],
 )
