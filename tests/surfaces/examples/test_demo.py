@@ -21,6 +21,7 @@ from millpond.demo import data, proof, replay
 from millpond.demo import run_demo as demo
 from millpond.demo.data import ReplayedRows, prepare
 from millpond.demo.full_speed import replay_at_once
+from millpond.demo.one_feed import show_feed
 from millpond.demo.proof import prove
 from millpond.demo.replay import Meter, Replay
 from millpond.demo.run_demo import Scale, run_demo
@@ -250,6 +251,12 @@ def test_answers_are_those_of_duckdb_over_the_files(replayed):
         ).fetchall()
         assert expected
         assert sorted(handle.invoke(at).rows()) == sorted(expected)
+
+
+def test_a_feed_that_differs_from_the_flights_is_told(replayed, screen):
+    pond, feed = replayed
+    assert not show_feed(pond, feed.flights.slice(feed.rows_of("flights") // 2), screen)
+    assert "It differs." in printed(screen)
 
 
 def test_the_proof_notices_a_difference(replayed):
