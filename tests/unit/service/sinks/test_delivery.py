@@ -17,6 +17,8 @@ from tests.unit.service.changes.feeds.test_feed import (
     register,
 )
 
+from millpond.service.changes import shared_pages
+from millpond.service.changes.feeds import feed_pages
 from millpond.service.pond import Pond
 from millpond.service.sinks import delivery, sinks
 from millpond.service.sinks.delivery import Deliverer
@@ -279,3 +281,21 @@ def test_a_sink_of_a_query_that_is_gone_cannot_go_on(pond: Pond) -> None:
     pond.execute("DROP SINK k")
     with pytest.raises(StaleChange):
         worker.find_sink()
+
+
+def test_large_changes_go_in_smaller_deliveries(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery is bounded in bytes as well: its changes are in memory, and once more as text."""
+    monkeypatch.setattr(feed_pages, "PAGE_BYTES", 100)
+    monkeypatch.setattr(shared_pages, "PAGE_BYTES", 100)
+    register(pond, "q0")
+    create(pond, batch=10_000)
+    sender = Recorder()
+    worker = deliverer(pond, sender)
+    push(pond, "s", *((n, n) for n in range(40)))
+    advance(pond)
+    deliver_all(worker)
+    assert set(given(sender)) == expected(pond)
+    sizes = [len(changes) for _, changes, _ in sender.sent]
+    assert 0 < max(sizes) < 10
