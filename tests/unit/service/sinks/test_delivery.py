@@ -17,6 +17,7 @@ from tests.unit.service.changes.feeds.test_feed import (
     register,
 )
 
+from millpond.errors import MillpondError
 from millpond.service.changes import shared_pages
 from millpond.service.changes.feeds import feed_pages
 from millpond.service.pond import Pond
@@ -299,3 +300,21 @@ def test_large_changes_go_in_smaller_deliveries(
     assert set(given(sender)) == expected(pond)
     sizes = [len(changes) for _, changes, _ in sender.sent]
     assert 0 < max(sizes) < 10
+
+
+def test_a_query_whose_answer_fails_is_named_with_the_reason(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink that keeps a table begins with the whole answer."""
+
+    def fail(*_: Any) -> None:
+        raise MillpondError("POND-406", "Spark is being started")
+
+    register(pond, "q0", follow=True)
+    create(pond, selected="QUERY q0")
+    push(pond, "s", (1, 1), (9, 2))
+    advance(pond)
+    delivers = deliverer(pond, Recorder())
+    monkeypatch.setattr(pond._components.feeds._parts.needs, "invoke", fail)
+    with pytest.raises(DeliveryError, match="no answer: POND-406: Spark is being started"):
+        delivers._begin_with_answer(delivers.find_sink(), 0)
