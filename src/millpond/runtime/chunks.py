@@ -9,7 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 #: How many rows of small files are judged at once at most; no more than a segment may have.
-_TOGETHER_ROWS, _TOGETHER_BYTES = 16_384, 64 << 20
+_TOGETHER_ROWS = 16_384
+#: The bytes of rows that are judged at once, about.
+PIECE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,12 @@ def gather_small(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
         is_small = (
             (chunk.accepted_at is None and chunk.name_row is None)
             and count < _TOGETHER_ROWS
-            and length < _TOGETHER_BYTES
+            and length < PIECE_BYTES
         )
         if together and not (
             is_small
             and rows + count <= _TOGETHER_ROWS
-            and size + length <= _TOGETHER_BYTES
+            and size + length <= PIECE_BYTES
             and chunk.stream_id == together[0].stream_id
             and chunk.rows.schema.equals(together[0].rows.schema)
         ):
@@ -61,3 +63,25 @@ def gather_small(chunks: Iterable[Chunk]) -> Iterator[list[Chunk]]:
             together, rows, size = [], 0, 0
     if together:
         yield together
+
+
+def divide(rows: pa.Table, most: int, most_bytes: int) -> Iterator[tuple[int, pa.Table]]:
+    """Divide rows into pieces of at most so many rows and bytes, each with where it begins.
+
+    A piece of one row may have more bytes. Rows differ, so pieces are halved, and not cut by what
+    a row has on average. No rows are one piece.
+
+    >>> texts = pa.table({"t": ["a" * 100, "b", "c", "d"]})
+    >>> [(start, piece.num_rows) for start, piece in divide(texts, 3, 80)]
+    [(0, 1), (1, 2), (3, 1)]
+    """
+    for first in range(0, max(rows.num_rows, 1), most):
+        parts = [(first, min(most, rows.num_rows - first))]
+        while parts:
+            start, count = parts.pop()
+            piece = rows.slice(start, count)
+            if count <= 1 or piece.nbytes <= most_bytes:
+                yield start, piece
+                continue
+            half = count // 2
+            parts += [(start + half, count - half), (start, half)]

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.runtime.batch_tasks import SEGMENT_BYTES, BuiltSegment, SplitRun
+from millpond.runtime.chunks import divide
 from millpond.state.arrow_file import FileMeta, write_together
 from millpond.state.segment_file import SEQUENCE, TIMESTAMP, encode_elements
 from millpond.state.store import new_path
@@ -66,10 +67,8 @@ def write_log(store: str, log_id: int, changes: pa.Table) -> list[BuiltSegment]:
     """
     stamps = changes["__at"].cast(pa.int64())
     elements = changes.drop_columns(["__at"]).append_column(TIMESTAMP, stamps)
-    step = max(1, min(_SEGMENT_ROWS, SEGMENT_BYTES * len(elements) // max(elements.nbytes, 1)))
     parts = []
-    for start in range(0, len(elements), step):
-        part = elements.slice(start, step)
+    for _, part in divide(elements, _SEGMENT_ROWS, SEGMENT_BYTES):
         numbers = pa.array(np.arange(len(part), dtype=np.int64))
         parts.append((log_id, part.append_column(SEQUENCE, numbers).combine_chunks()))
     return write_logs(store, parts)

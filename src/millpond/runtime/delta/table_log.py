@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import xxhash
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
 from millpond.runtime.delta.packages import import_deltalake
 from millpond.state.arrow_file import sync_directory, sync_file
@@ -203,7 +204,7 @@ class TableLog:
         if not self._folder.is_dir():
             raise self._error(
                 f'There is no Delta table "{self._path}" any more.',
-                "Once it is there again, the stream goes on where it was.",
+                GOES_ON,
             )
         if self._has(version - 1) and not self._has(version + 1):
             return  # the usual case, without a look at the whole folder

@@ -36,10 +36,12 @@ def chunk_of(
                 f"the topic was made anew, records from {first} on were gone before they were read"
             )
         elif records.read:
-            gone = (
-                f"records {first} to {last} were lost after they were read; others that came in "
-                f"their places are {'read' if records.follows else 'not read'}"
+            then = (
+                "what comes in their places is read"
+                if records.follows
+                else "whether those before them are still there is not known"
             )
+            gone = f"records {first} to {last} were lost after they were read; {then}"
         rows = pa.table({REFUSED: [gone], CORRUPT: [""]})
         return Chunk(stream_id, key, rows, name_row=lambda _: _place(records, first))
     rows = decode(records)

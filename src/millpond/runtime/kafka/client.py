@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
 from millpond.runtime.kafka.client_log import Complaints, log
 from millpond.runtime.kafka.packages import import_kafka
@@ -24,6 +26,9 @@ _PASSING = (
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
 )
+#: What the client says where the records before an offset are others than those of an epoch; it
+#: gives the offset in its text alone.
+_TRUNCATED = re.compile(r"log truncation detected.*?broker end offset is (\d+)")
 
 
 def make_consumer(options: KafkaOptions, **more: Any) -> Any:
@@ -113,6 +118,48 @@ class Topics:
         kafka = self._kafka
         self.epochs = {}
         return self._list_offsets({p: kafka.admin.OffsetSpec.latest() for p in partitions})
+
+    def find_lost(self, read: Mapping[tuple[str, int], tuple[int, int]]) -> Offsets:
+        """Ask whether partitions that have other leaders still have what was read of them.
+
+        Args:
+            read: Of each partition up to where it was read, and the leader's epoch at that time.
+
+        Returns:
+            Of partitions that have lost some of that: from where on.
+
+        Raises:
+            MillpondError: DATA-502, a broker does not answer.
+        """
+        kafka = self._kafka
+        lost: Offsets = {}
+        # A client looks at epochs only where it has heard nothing of a partition yet.
+        consumer = make_consumer(self._options)
+        try:
+            with naming_errors(self._options):
+                places = [
+                    kafka.TopicPartition(topic, number, offset, leader_epoch=epoch)
+                    for (topic, number), (offset, epoch) in read.items()
+                ]
+                consumer.assign(places)
+                waiting, end = set(read), time.monotonic() + _SECONDS
+                while waiting and time.monotonic() < end:
+                    for message in consumer.consume(64, timeout=0.5):
+                        place = message.topic(), message.partition()
+                        error = message.error()
+                        if place not in waiting or (error is not None and error.retriable()):
+                            continue
+                        waiting.remove(place)
+                        consumer.pause([kafka.TopicPartition(*place)])
+                        if error is not None and (rest := _TRUNCATED.search(error.str())):
+                            lost.setdefault(place[0], {})[str(place[1])] = int(rest[1])
+        finally:
+            consumer.close()
+        if waiting:
+            topic, number = min(waiting)
+            silent = f'Nobody says what partition {number} of topic "{topic}" still has.'
+            raise source_error(self._options, silent)
+        return lost
 
     def earliest(self, partitions: Iterable[tuple[str, int]]) -> Offsets:
         """The offsets of the first records that are still there."""
@@ -216,7 +263,7 @@ def source_error(options: KafkaOptions, detail: str, hint: str | None = None) ->
         "DATA-502",
         f'the source of "{options.stream}" cannot be read',
         detail=detail[:600],
-        hint=hint or "Once the topic can be read again, the stream goes on where it was.",
+        hint=hint or GOES_ON,
     )
 
 

@@ -6,7 +6,6 @@ range ends when a record at its end or behind it comes, or the partition's own e
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -27,10 +26,6 @@ _PATIENCE = 30.0
 
 _LOCAL = threading.local()
 
-#: What the client says where the records before an offset are others than those of an epoch; it
-#: gives the offset in its text alone.
-_TRUNCATED = re.compile(r"log truncation detected.*?broker end offset is (\d+)")
-
 
 @dataclass(frozen=True)
 class OffsetRange:
@@ -39,15 +34,15 @@ class OffsetRange:
     A `first` of -1 is the first there is. Below that it is the first there is of a topic that was
     made anew, and says how far the old one was read (`make_anew`).
 
-    `epoch` is that of the last record when the partition ended at `first` or behind it, if another
-    leader since may lack records before `first`; else -1.
+    `read` is up to where the partition was read, if the brokers have lost records from `first` on
+    since, and others may have come in their places; else -1.
     """
 
     topic: str
     partition: int
     first: int
     stop: int
-    epoch: int = field(default=-1, repr=False)
+    read: int = field(default=-1, repr=False)
 
     @property
     def old_end(self) -> int | None:
@@ -105,7 +100,7 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         first = earliest
         if range.old_end is not None:
             lost = range.old_end, None
-    if first > range.stop:  # the partition became shorter, and is read on from its end
+    if first > range.stop:  # it became shorter, and nobody knows from where on it has others
         yield Records(range.topic, range.partition, lost=(range.stop, first - 1), read=True)
         return
     if end < range.stop:
@@ -115,12 +110,12 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         if options.on_loss == "stop":
             raise _loss_error(options, range, first, last)
         first, lost = earliest, (first, last)
+    if range.read >= 0:
+        lost_since = range.first, range.read - 1
+        yield Records(range.topic, range.partition, lost=lost_since, read=True, follows=True)
     if lost is not None:
         yield Records(range.topic, range.partition, lost=lost)
     if first >= range.stop:
-        return
-    if range.epoch >= 0 and first == range.first:
-        yield from _read_checked(options, range)
         return
     place.offset = first
     try:
@@ -129,23 +124,6 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
         yield from _consume(options, consumer, range, first)
     finally:
         consumer.unassign()
-
-
-def _read_checked(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
-    """Read a range, and have the brokers say first whether what was read before is still there.
-
-    A client asks that only of a partition of which it has heard nothing yet.
-    """
-    place = import_kafka().TopicPartition(
-        range.topic, range.partition, range.first, leader_epoch=range.epoch
-    )
-    consumer = make_consumer(options)
-    try:
-        with naming_errors(options):
-            consumer.assign([place])
-        yield from _consume(options, consumer, range, range.first)
-    finally:
-        consumer.close()
 
 
 def _consume(
@@ -163,9 +141,6 @@ def _consume(
                 if error.code() == kafka.KafkaError._PARTITION_EOF:
                     next_offset = max(next_offset, message.offset())
                     continue
-                if (rest := _TRUNCATED.search(error.str())) is not None:
-                    yield from _read_what_follows(options, consumer, range, int(rest[1]))
-                    return
                 if not error.retriable() and error.code() != kafka.KafkaError._ALL_BROKERS_DOWN:
                     raise source_error(options, f'Topic "{range.topic}": {error.str()}.')
                 continue
@@ -200,26 +175,6 @@ def _take(consumer: Any, most: int) -> list[Any]:
         if len(given) < asked:
             break
     return taken
-
-
-def _read_what_follows(
-    options: KafkaOptions, consumer: Any, range: OffsetRange, end: int
-) -> Iterator[Records]:
-    """Read what came in the places of records that were read, and that the brokers have lost.
-
-    Args:
-        options: How the topic is read.
-        consumer: The consumer.
-        range: The range; `end` is before its first record.
-        end: Up to where the partition still has the records that were read.
-    """
-    if options.on_loss == "stop":
-        raise loss_error(options, describe_truncated(range, end))
-    lost = end, range.first - 1
-    yield Records(range.topic, range.partition, lost=lost, read=True, follows=True)
-    with naming_errors(options):
-        consumer.assign([import_kafka().TopicPartition(range.topic, range.partition, end)])
-    yield from _consume(options, consumer, range, end)
 
 
 def _consumer(options: KafkaOptions) -> Any:
@@ -258,12 +213,12 @@ def describe_loss(range: OffsetRange, first: int, last: int) -> str:
     )
 
 
-def describe_truncated(range: OffsetRange, end: int) -> str:
-    """Say that other records are in the places of some that were read."""
+def describe_truncated(topic: str, partition: str, read: int, end: int) -> str:
+    """Say that a partition lacks records that were read of it, from an offset on."""
     return (
-        f'Partition {range.partition} of topic "{range.topic}" was read up to {range.first}, and '
-        f"has what was read only up to {end}: the brokers have lost records, and others came in "
-        "their places."
+        f'Partition {partition} of topic "{topic}" was read up to {read}, and has what was read '
+        f"only up to {end}: the brokers have lost records, and others may have come in their "
+        "places."
     )
 
 

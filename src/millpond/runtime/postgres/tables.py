@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.errors import MillpondError
 from millpond.runtime.postgres.connect import connect, describe_error, import_psycopg2
 from millpond.runtime.postgres.source_options import TableSource
@@ -97,7 +98,7 @@ def source_error(relation: str, detail: str, hint: str | None = None) -> Millpon
         "DATA-502",
         f'the source of "{relation}" cannot be read',
         detail=detail[:600],
-        hint=hint or "Once the table can be read again, the relation goes on where it was.",
+        hint=hint or GOES_ON,
     )
 
 

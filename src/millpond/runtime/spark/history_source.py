@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 NAME = "millpond_history"
 _FILES = "history_files.json"
 _SCHEMA = (
-    "path string, given string, topic string, partition int, first bigint, stop bigint, epoch int"
+    "path string, given string, topic string, partition int, first bigint, stop bigint, read bigint"
 )
 #: How many files a batch has at most unless maxFilesPerTrigger says so.
 _MOST_FILES = 1_000

@@ -26,7 +26,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from millpond.runtime.kafka.client import Offsets, Topics, find_short
-from millpond.runtime.kafka.read_range import OffsetRange, describe_short, loss_error
+from millpond.runtime.kafka.read_range import (
+    OffsetRange,
+    describe_short,
+    describe_truncated,
+    loss_error,
+)
 from millpond.runtime.kafka.settings import KafkaOptions
 from millpond.runtime.spark.checkpoint import note_once
 
@@ -41,9 +46,12 @@ IDS = "?ids"
 #: In an offset, beside the topics: the leaders' epochs of the last records at that time. By them
 #: the brokers say whether what was read is still there.
 EPOCHS = "?epochs"
+#: In an offset, beside the topics: of partitions that lost what the batch before had read, from
+#: where on. The batch reads them from there.
+LOST = "?lost"
 _START = "kafka_start.json"
 #: The columns of a frame of ranges.
-COLUMNS = "topic string, partition int, first bigint, stop bigint, epoch int"
+COLUMNS = "topic string, partition int, first bigint, stop bigint, read bigint"
 #: The least time between two questions to the brokers for new records, and the most between two for
 #: new partitions.
 _ASK_SECONDS, _LIST_SECONDS = 0.05, 5.0
@@ -112,7 +120,7 @@ def range_columns(share: list[OffsetRange]) -> dict[str, pa.Array]:
         "partition": pa.array([r.partition for r in share], pa.int32()),
         "first": pa.array([r.first for r in share], pa.int64()),
         "stop": pa.array([r.stop for r in share], pa.int64()),
-        "epoch": pa.array([r.epoch for r in share], pa.int32()),
+        "read": pa.array([r.read for r in share], pa.int64()),
     }
 
 
@@ -179,6 +187,9 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._partitions: list[tuple[str, int]] = []
         self._ids: dict[str, str] = {}
         self._epochs: Offsets = {}
+        #: Of partitions that have other leaders than when they were read: up to where they were
+        #: read, the epochs of then and now, and from where on the brokers have lost some of that.
+        self._said: dict[tuple[str, str], tuple[tuple[int, int, int], int | None]] = {}
         self._listed_at = self._asked_at = float("-inf")
         self._ends: Offsets | None = None
         self._target: Offsets | None = None
@@ -199,6 +210,14 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._options.on_loss == "stop":
                 raise loss_error(self._options, f'The topic "{topic}" was deleted and made anew.')
             del begins[topic]
+        ends, lost = self._find_lost(start, begins, ends)
+        for topic, numbers in lost.items():
+            for number, first in numbers.items():
+                if self._options.on_loss == "stop":
+                    read = begins[topic][number]
+                    truncated = describe_truncated(topic, number, read, first)
+                    raise loss_error(self._options, truncated)
+            begins[topic] = begins[topic] | numbers
         if find_short(begins, ends):
             ends = self._wait_for_ends(begins, ends)
         for topic, number, offset, end in find_short(begins, ends):
@@ -209,7 +228,45 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if limited == topics_of(start):
             return start  # another number of waiting records alone is no batch
         counts = {"all": count_records(begins, ends), "left": count_records(limited, ends)}
-        return {**limited, WAITING: counts, IDS: self._ids, EPOCHS: self._epochs}
+        found = {**limited, WAITING: counts, IDS: self._ids, EPOCHS: self._epochs}
+        return {**found, LOST: lost} if lost else found
+
+    def _find_lost(
+        self, start: dict[str, Any], begins: Offsets, ends: Offsets
+    ) -> tuple[Offsets, Offsets]:
+        """Find from where on partitions that have other leaders lack what was read of them.
+
+        Returns:
+            The ends, asked again if brokers were asked for that, and what was found.
+        """
+        while True:
+            elected = {
+                (topic, number): (begins[topic][number], epoch, self._epochs[topic][number])
+                for topic, epochs in find_elected(start, {EPOCHS: self._epochs}).items()
+                for number, epoch in epochs.items()
+                if number in begins.get(topic, {})
+            }
+            asked = {
+                (topic, int(number)): facts[:2]
+                for (topic, number), facts in elected.items()
+                if self._said.get((topic, number), ())[:1] != (facts,)
+            }
+            if not asked:
+                break
+            assert self._topics is not None
+            found = self._topics.find_lost(asked)
+            for topic, number in {(topic, str(number)) for topic, number in asked}:
+                first = found.get(topic, {}).get(number)
+                self._said[topic, number] = elected[topic, number], first
+            # Another leader may have answered than the one whose epoch is noted with the ends.
+            ends = self._ask()
+            if self._target is not None:
+                self._target = ends
+        lost: Offsets = {}
+        for topic, number in elected:
+            if (first := self._said[topic, number][1]) is not None:
+                lost.setdefault(topic, {})[number] = first
+        return ends, lost
 
     def _wait_for_ends(self, begins: Offsets, ends: Offsets) -> Offsets:
         """Ask again, for a while, as long as a partition ends before what was read of it."""
@@ -246,14 +303,14 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic in remade:
             old = begins[topic]
             begins[topic] = {n: OffsetRange.make_anew(offset) for n, offset in old.items()}
-        epochs = {t: e for t, e in find_elected(start, end).items() if t not in remade}
+        lost = end.get(LOST, {})
         ranges = [
             OffsetRange(
                 topic,
                 int(number),
-                begins.get(topic, {}).get(number, -1),
+                lost.get(topic, {}).get(number, begins.get(topic, {}).get(number, -1)),
                 stop,
-                epochs.get(topic, {}).get(number, -1),
+                begins[topic][number] if number in lost.get(topic, {}) else -1,
             )
             for topic, stops in sorted(topics_of(end).items())
             for number, stop in sorted(stops.items(), key=lambda item: int(item[0]))
@@ -273,7 +330,7 @@ class RangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def topics_of(offset: dict[str, Any]) -> Offsets:
     """An offset without what it says besides."""
-    besides = (WAITING, IDS, EPOCHS)
+    besides = (WAITING, IDS, EPOCHS, LOST)
     return {topic: offsets for topic, offsets in offset.items() if topic not in besides}
 
 

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
+from millpond.runtime.chunks import PIECE_BYTES
 from millpond.runtime.spark.headers import local_path
 
-#: The number of a row group, and its rows.
+#: The number of a row group, and rows of it.
 Group = tuple[int, pa.Table]
 #: How large the wanted columns of a row group may be when they are unpacked, in bytes.
 MOST_UNPACKED = 2 << 30
@@ -37,15 +38,27 @@ class RowGroups:
         self.counts = tuple(about.row_group(n).num_rows for n in range(about.num_row_groups))
 
     def read(self, wanted: set[str], groups: Iterable[int] | None = None) -> Iterator[Group]:
-        """Read some row groups, or all, with the wanted columns (named in lower case)."""
+        """Read some row groups, or all, with the wanted columns (named in lower case).
+
+        A row group that is larger than `PIECE_BYTES` comes in several pieces, in order.
+        """
         names = [n for n in self._file.schema_arrow.names if n.lower() in wanted]
         for group in range(len(self.counts)) if groups is None else groups:
-            _check_size(self._uri, self._file.metadata.row_group(group), wanted, group)
-            yield group, self._file.read_row_group(group, columns=names, use_threads=False)
+            about = self._file.metadata.row_group(group)
+            size = _measure(self._uri, about, wanted, group)
+            if size <= PIECE_BYTES:
+                yield group, self._file.read_row_group(group, columns=names, use_threads=False)
+                continue
+            step = max(1, about.num_rows * PIECE_BYTES // size)
+            for batch in self._file.iter_batches(step, [group], names, use_threads=False):
+                yield group, pa.Table.from_batches([batch])
 
 
-def _check_size(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: int) -> None:
-    """Raise DATA-502 if a row group says that its wanted columns are too large unpacked.
+def _measure(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: int) -> int:
+    """The bytes that the wanted columns of a row group have unpacked, as the file says.
+
+    Raises:
+        MillpondError: DATA-502, they are too many.
 
     A file of kilobytes can have billions of equal values. What a file does not say of itself (long
     texts that stand many times) ends at the worker's limit of memory.
@@ -64,6 +77,7 @@ def _check_size(uri: str, about: pq.RowGroupMetaData, wanted: set[str], group: i
             " are read at once.",
             hint="Write it with fewer rows in a row group; a stream goes on where it was.",
         )
+    return size
 
 
 def length(uri: str) -> int:

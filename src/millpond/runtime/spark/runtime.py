@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millpond.catalog.first_look import NOTHING_CREATED, looking_first
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.scalars.user_functions import functions
 from millpond.errors import MillpondError
@@ -213,7 +214,7 @@ class SparkRuntime:
     def _look_first(self, definition: StreamDef | RelationDef, most: float) -> None:
         sources.check_source(definition)
         try:
-            with self._machine.using():
+            with looking_first(), self._machine.using():
                 spark = self.spark
                 self._is_warm.wait(_WARM_SECONDS)
                 _within_seconds(most, lambda: sources.look_first(spark, definition))
@@ -227,8 +228,7 @@ class SparkRuntime:
                 "when the machine has less to do. Nothing was created.",
             ) from error
         except Exception as error:
-            hint = "Check the path and the options. Nothing was created."
-            raise sources.unreadable_error(definition, error, hint) from error
+            raise sources.unreadable_error(definition, error, NOTHING_CREATED) from error
 
     def open_source(self, stream: StreamDef) -> None:
         self._keep(stream, lambda: self._frame(stream), patient=True)

@@ -23,10 +23,11 @@ from millpond.model.owner_only import make_directory, write_owner_only
 from millpond.model.secret_options import find_literal_secret, name_of_secret
 from millpond.runtime.secrets_file import fill_in_secrets
 from millpond.runtime.spark.jvm.class_archive import find_archive
-from millpond.runtime.spark.jvm.given_settings import start_error, warn_of_unknown
+from millpond.runtime.spark.jvm.given_settings import check_values, start_error
 from millpond.runtime.spark.jvm.java import check_java
-from millpond.runtime.spark.jvm.launch import Launch, find_launch_error, launching
+from millpond.runtime.spark.jvm.launch import Launch, address_of, find_launch_error, launching
 from millpond.runtime.spark.jvm.reasons import find_reason
+from millpond.runtime.spark.jvm.worker_python import write_python
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 from millpond.state.disk_floor import DISK_FLOOR
 
@@ -68,6 +69,7 @@ _ARCHIVELESS = {"spark.driver.extraClassPath", _JAVA_OPTIONS}
 #: One collector without threads, and the quick compiler alone. The other compiler takes half of the
 #: JVM's time in a short run, and pays where the JVM itself parses many rows.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_PYTHON, _DRIVER_PYTHON = "spark.pyspark.python", "spark.pyspark.driver.python"
 _DAEMON, _OUR_DAEMON = "spark.python.daemon.module", "millpond.runtime.spark.daemon"
 
 
@@ -109,18 +111,19 @@ def start_session(
     builder = SparkSession.builder.appName("millpond").master(master or LOCAL)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    environment = {}
+    environment = address_of(settings)
     if hidden:
         environment["SPARK_CONF_DIR"] = str(write_defaults(directory / "conf", hidden))
     with launching(log, environment):
         begins = log.stat().st_size if log.exists() else 0
         try:
             session = builder.getOrCreate()
-            _read_settings(session)
+            _read_settings(session, given)
         except (PySparkException, Py4JJavaError) as error:
             why = find_launch_error(log, begins) if SparkContext._gateway is None else None
             raise start_error(why or find_reason(error), conf or ()) from None
-    warn_of_unknown(session, given)
+    if local and not {_PYTHON, _DRIVER_PYTHON} & set(given) and _is_own_python():
+        session.sparkContext.pythonExec = write_python(directory)
     _quiet_accumulators(session)
     if not local and session.sparkContext._jsc.sc().conf().get(_AUTHENTICATE, "") != "true":
         _logger.warning(
@@ -132,13 +135,19 @@ def start_session(
     return session
 
 
-def _read_settings(session: SparkSession) -> None:
-    """Have Spark read the settings of its SQL, which it does else where they are used first."""
+def _read_settings(session: SparkSession, given: Mapping[str, str]) -> None:
+    """Have Spark read its settings, which it does else where they are used first."""
     try:
         session._jsparkSession.sessionState()
+        check_values(session, given)
     except Exception:
         session.stop()
         raise
+
+
+def _is_own_python() -> bool:
+    """Whether tasks run by the Python of this process, and nobody has named another."""
+    return os.environ.get("PYSPARK_PYTHON") == sys.executable
 
 
 def is_local(master: str | None) -> bool:

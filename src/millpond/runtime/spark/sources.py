@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StringType, StructField, StructType
 
+from millpond.catalog.first_look import GOES_ON
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
@@ -52,8 +53,6 @@ _DIRECT_OPTIONS = frozenset(
         "sourcearchivedir",
     )
 )
-
-_GOES_ON = "Once the source can be read again, the stream goes on where it was."
 
 #: Spark's message for a format it does not know.
 _UNKNOWN_FORMAT = ("DATA_SOURCE_NOT_FOUND", "Failed to find the data source", "Failed to find data")
@@ -333,7 +332,7 @@ def fingerprint(frame: DataFrame) -> str:
 
 
 def unreadable_error(
-    definition: StreamDef | RelationDef, error: Exception, hint: str = _GOES_ON
+    definition: StreamDef | RelationDef, error: Exception, hint: str = GOES_ON
 ) -> MillpondError:
     """Turn Spark's error about a source into a Millpond error."""
     if isinstance(error, MillpondError):

@@ -38,8 +38,8 @@ from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.weights import weight_of
 from millpond.state.version import WAITING, SegmentRef, StreamClock, Version
 
-#: Elements a round feeds a group at most, about: it bounds the memory of a task.
-STEP_ROWS = 500_000
+#: Elements a round feeds a group at most, about, and their bytes: it bounds a task's memory.
+STEP_ROWS, STEP_BYTES = 500_000, 256 << 20
 #: Derivations of one group: more of them share more, fewer of them use more workers.
 _GROUP = 256
 
@@ -111,15 +111,15 @@ def measure_sides(version: Version, derivation: Derivation) -> tuple[int, int]:
 def step_end(version: Version, derivation: Derivation, clock: StreamClock, upto: int) -> int:
     """Where one step ends: at the target, or earlier if there is much to read."""
     ahead = sorted(
-        (s.max_ts, s.rows)
+        (s.max_ts, s.rows, s.bytes)
         for _, segments in sources(version, derivation)
         for s in segments
         if s.max_ts > clock.position and s.min_ts <= upto
     )
-    rows = 0
-    for max_ts, count in ahead:
-        rows += count
-        if rows >= STEP_ROWS:
+    rows = size = 0
+    for max_ts, count, length in ahead:
+        rows, size = rows + count, size + length
+        if rows >= STEP_ROWS or size >= STEP_BYTES:
             return min(upto, max_ts)
     return upto
 

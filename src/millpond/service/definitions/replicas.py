@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from millpond.catalog.first_look import looking_first
 from millpond.catalog.objects import RelationDef, SourceDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.runtime.postgres.connect import DatabaseServer
@@ -66,7 +67,7 @@ class Replicas:
         """
         source = self._source_of(definition)
         slot = self._name_slot(source.server)
-        with self._lock:
+        with self._lock, looking_first():
             others = self._sources_of(slot)
             self._end(slot)
             try:

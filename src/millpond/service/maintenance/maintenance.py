@@ -94,8 +94,8 @@ class Maintenance(Background):
         self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
         #: Per stream, its definition and state in which there was nothing to do for it at all.
         self._settled: dict[int, tuple[StreamDef, StreamState | None]] = {}
-        #: The streams and their states when all of them were settled.
-        self._all_settled: tuple[object, object] = (None, None)
+        #: The streams, their states and the summaries when all of them were settled.
+        self._all_settled: tuple[object, ...] = ()
         #: Matches found torn or missing, to be made again.
         self._torn: set[MatchRef] = set()
         self._followers = followers
@@ -123,7 +123,7 @@ class Maintenance(Background):
         """Forget that there was nothing to do for a stream; for the thread, or when it is still."""
         self._up_to_date.pop(stream_id, None)
         self._settled.pop(stream_id, None)
-        self._all_settled = (None, None)
+        self._all_settled = ()
 
     def wait_seconds(self) -> float | None:
         # What failed is tried again after a while even if nothing else happens.
@@ -180,7 +180,8 @@ class Maintenance(Background):
         Of thousands of change logs hardly any has changed since the last round.
         """
         settled, states, streams = self._settled, version.states, version.streams
-        if self._all_settled[0] is streams and self._all_settled[1] is states:
+        now = streams, states, version.summaries
+        if self._all_settled and all(a is b for a, b in zip(self._all_settled, now, strict=True)):
             return []
         summarized = {s.stream_id for s in version.summaries.values()}
         left = []
@@ -196,7 +197,7 @@ class Maintenance(Background):
             else:
                 left.append(id)
         if not left:
-            self._all_settled = streams, states
+            self._all_settled = now
         return self._weights.order(version, left)
 
     def _settle(self, version: Version, streams: Iterable[int]) -> None:

@@ -160,6 +160,8 @@ class Brokers:
         self.ends = {"0": 5}
         self.id = "first"
         self.epochs = {"t": {"0": 3}}
+        self.lost: dict[str, dict[str, int]] = {}
+        self.asked: list[object] = []
         self._happens = iter(happens)
 
     def latest(self, partitions: list[tuple[str, int]]) -> dict[str, dict[str, int]]:
@@ -169,6 +171,10 @@ class Brokers:
 
     def list_partitions(self) -> list[tuple[str, int]]:
         return [("t", int(number)) for number in self.ends]
+
+    def find_lost(self, read: object) -> dict[str, dict[str, int]]:
+        self.asked.append(read)
+        return self.lost
 
     def find_ids(self) -> dict[str, str]:
         return {"t": self.id}
@@ -198,21 +204,53 @@ def test_a_partition_that_is_added_is_in_the_batch_with_what_came_before_it() ->
     assert reader.latestOffset(first, limit)["t"] == {"0": 6, "1": 3}
 
 
-def test_a_range_has_the_epoch_of_where_it_begins() -> None:
-    """And no other: a batch's end may be of a leader that has less than the one before."""
+def elect(brokers: Brokers) -> None:
+    brokers.ends, brokers.epochs, brokers.lost = {"0": 30_000}, {"t": {"0": 4}}, {"t": {"0": 2}}
 
-    def elect(brokers: Brokers) -> None:
-        brokers.ends, brokers.epochs = {"0": 30_000}, {"t": {"0": 4}}
 
+def test_what_another_leader_has_lost_is_read_from_where_it_was_lost() -> None:
     reader = reader_of(Brokers(lambda _: None, lambda _: None, elect))
     limit = reader.getDefaultReadLimit()
     first = reader.latestOffset(reader.initialOffset(), limit)
     assert first[EPOCHS] == {"t": {"0": 3}}
     reader._topics.latest([])  # a leader is elected meanwhile
     second = reader.latestOffset(first, limit)
-    for start, end, epochs in (({"t": {"0": 0}}, first, [-1]), (first, second, [3, -1])):
+    assert second[WAITING] == {"all": 29_998, "left": 0}
+    third = reader.latestOffset(second, limit)
+    assert third is second
+    assert cast(Any, reader._topics).asked == [{("t", 0): (5, 3)}]
+    for start, end, read in (({"t": {"0": 0}}, first, [(0, -1)]), (first, second, [(2, 5)])):
         parts = reader.partitions(start, end)
-        assert [r.epoch for part in parts for r in part.value] == epochs
+        found = [r for part in parts for r in part.value]
+        assert [(r.first, r.read) for r in found][:1] == read
+        assert [r.read for r in found][1:] == [-1] * (len(found) - 1)
+
+
+def test_a_partition_that_became_shorter_is_read_from_where_it_lost_records() -> None:
+    def shrink(brokers: Brokers) -> None:
+        elect(brokers)
+        brokers.ends = {"0": 4}
+
+    reader = reader_of(Brokers(lambda _: None, lambda _: None, shrink))
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    reader._topics.latest([])
+    second = reader.latestOffset(first, limit)
+    ((found,),) = [part.value for part in reader.partitions(first, second)]
+    assert (found.first, found.stop, found.read) == (2, 4, 5)
+
+
+def test_another_leader_that_has_all_that_was_read_is_asked_once() -> None:
+    def follow(brokers: Brokers) -> None:
+        brokers.epochs = {"t": {"0": 4}}
+
+    reader = reader_of(Brokers(lambda _: None, lambda _: None, follow))
+    limit = reader.getDefaultReadLimit()
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    reader._topics.latest([])
+    for _ in range(3):
+        assert reader.latestOffset(first, limit) is first
+    assert len(cast(Any, reader._topics).asked) == 1
 
 
 def test_ends_are_those_of_the_topic_whose_id_is_noted() -> None:

@@ -80,3 +80,11 @@ def test_columns_nobody_wants_do_not_count(file: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(parquet, "MOST_UNPACKED", 8_000_000)
     ((group, rows),) = read(file)
     assert (group, rows.num_rows) == (0, 1_000_000)
+
+
+def test_a_large_row_group_comes_in_pieces(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "PIECE_BYTES", 3_000_000)
+    found = read(file)
+    assert [group for group, _ in found] == [0] * len(found)
+    assert all(rows.nbytes < 3_200_000 for _, rows in found)
+    assert pa.concat_tables([rows for _, rows in found]).num_rows == 1_000_000

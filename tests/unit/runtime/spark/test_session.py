@@ -55,6 +55,15 @@ def test_what_ended_a_jvm_that_did_not_come_up(tmp_path: Path) -> None:
         more.write(f'Exception in thread "main" {why}\n\tat org.apache.spark.util.MavenUtils$\n')
     assert find_launch_error(log, len(earlier)) == why
     log.write_text(
+        'Exception in thread "main" java.lang.ExceptionInInitializerError\n'
+        "\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)\n"
+        "Caused by: java.net.UnknownHostException: nowhere: nowhere: Temporary failure\n"
+        "\tat java.base/java.net.InetAddress.getLocalHost(InetAddress.java:1671)\n"
+        "Caused by: java.net.UnknownHostException: nowhere: Temporary failure\n"
+    )
+    last = "java.net.UnknownHostException: nowhere: Temporary failure"
+    assert find_launch_error(log) == last
+    log.write_text(
         "Invalid maximum heap size: -Xmxlots\n"
         "Error: Could not create the Java Virtual Machine.\n"
         "Error: A fatal exception has occurred. Program will exit.\n"

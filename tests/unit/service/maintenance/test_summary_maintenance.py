@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.service.conftest import rows
+from tests.waiting import wait_until
 
 from millpond.service.maintenance.summary_maintenance import needed_since
 from millpond.service.pond import Pond
@@ -24,6 +25,16 @@ def test_it_is_stored_when_the_stream_has_come_on_by_an_eighth(pond: Pond) -> No
     assert len(set(places)) == 3
     folder = pond._components.log._directory / "summaries"
     assert [path.name for path in folder.iterdir()] == [places[-1][0].split("/")[1]]
+
+
+def test_it_is_stored_though_nothing_comes_after_it(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    pond.ingest("s", rows(*range(200)))
+    pond.catch_up()
+    maintenance = pond._components.maintenance
+    wait_until(lambda: not maintenance._list_unsettled(pond._components.log.version))
+    pond.execute(SUMMARY)
+    wait_until(lambda: pond._components.log.version.summaries["y"].file, 20)
 
 
 def test_elements_a_summary_reaches_are_kept(pond: Pond) -> None:

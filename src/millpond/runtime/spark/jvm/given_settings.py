@@ -9,10 +9,12 @@ from glob import glob
 from typing import Any
 from zipfile import is_zipfile
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from millpond.errors import MillpondError
 from millpond.planner.resolve.names import find_nearest
+from millpond.runtime.spark.jvm.reasons import find_reason
 
 _logger = logging.getLogger("millpond.spark")
 
@@ -25,6 +27,7 @@ FIXED = {
     "spark.hadoop.fs.permissions.umask-mode": "Files of a store are its owner's alone.",
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "Workers would not be shared.",
 }
+_EXTENSIONS = "spark.sql.extensions"
 #: A package of Maven's, as Spark takes it.
 _PACKAGE = re.compile(r"[^:/\s]+[:/][^:/\s]+[:/][^:/\s]+")
 #: The flags that stand for a setting.
@@ -95,20 +98,38 @@ def start_error(reason: str, given: Iterable[str] = (), again: bool = False) -> 
     )
 
 
-def warn_of_unknown(session: SparkSession, given: Iterable[str]) -> None:
-    """Log a warning for each setting that was given and that Spark does not have.
+def check_values(session: SparkSession, given: Mapping[str, str]) -> None:
+    """Look at the settings that were given, once Spark has taken them.
 
-    Spark passes them over in silence.
+    Spark reads many of them where they are used first, passes over names that it does not have, and
+    goes on without extensions that it does not find. A name that it does not have is a warning.
+
+    Raises:
+        MillpondError: POND-415, a value cannot be.
     """
-    names = [name for name in given if not name.startswith(_OF_OTHERS)]
-    if not names:
-        return
     jvm: Any = session.sparkContext._jvm
     entries = getattr(getattr(jvm.org.apache.spark.internal.config, "ConfigEntry$"), "MODULE$")
-    known = set(str(jvm.java.lang.String.join("\n", entries.knownConfigs().keySet())).split())
-    for name in names:
-        if name in known or entries.findEntry(name) is not None:  # by another name of it
-            continue
-        near = find_nearest(name, known)
-        hint = f'did you mean "{near}"?' if near else "it does nothing, unless a package reads it"
-        _logger.warning('Spark has no setting "%s": %s', name, hint)
+    conf = session.sparkContext._jsc.sc().conf()
+    known: set[str] = set()
+    for name in given:
+        entry = entries.findEntry(name)  # also by another name of it
+        if entry is not None:
+            try:
+                conf.get(entry)
+            except Py4JJavaError as error:
+                raise start_error(find_reason(error), [name]) from None
+        elif not name.startswith(_OF_OTHERS):
+            known = known or _list_names(jvm, entries)
+            near = find_nearest(name, known)
+            hint = (
+                f'did you mean "{near}"?' if near else "it does nothing, unless a package reads it"
+            )
+            _logger.warning('Spark has no setting "%s": %s', name, hint)
+    for extension in _listed(given, _EXTENSIONS):
+        if not jvm.org.apache.spark.util.Utils.classIsLoadable(extension):
+            reason = f'{_EXTENSIONS}: there is no class "{extension}". --jars or --packages add it.'
+            raise start_error(reason, [_EXTENSIONS])
+
+
+def _list_names(jvm: Any, entries: Any) -> set[str]:
+    return set(str(jvm.java.lang.String.join("\n", entries.knownConfigs().keySet())).split())

@@ -29,6 +29,8 @@ _logger = logging.getLogger("millpond.spark")
 
 #: What a JVM says that ends before it has come up, and Java before that.
 _LAUNCH_ERROR = re.compile(r'^(?:Exception in thread "main" |Error: )(.+)$', re.MULTILINE)
+#: What the causes of it are, of which the last one says most.
+_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
 #: What Java says behind the option that it cannot take.
 _NO_JVM = re.compile(r"^(.+)\nError: Could not create the Java Virtual Machine", re.MULTILINE)
 #: The file in a store to which its JVM writes what it would write to the terminal.
@@ -72,6 +74,7 @@ class Launch:
                 if name.startswith(prefix)
             }
             more = prepare_daemon(settings["spark.python.daemon.module"], workers)
+            more |= address_of(settings)
             with launching(self.store / LOG, more):
                 SparkContext._ensure_initialized(conf=conf)
         except Exception as error:
@@ -89,8 +92,23 @@ def find_launch_error(log: Path, begins: int = 0) -> str | None:
         said = log.read_bytes()[begins:].decode(errors="replace")
     except OSError:
         return None
-    found = _NO_JVM.findall(said) or _LAUNCH_ERROR.findall(said)
-    return found[-1].strip()[:500] if found else None
+    found = [*_NO_JVM.finditer(said)] or [*_LAUNCH_ERROR.finditer(said)]
+    if not found:
+        return None
+    last: str = found[-1].group(1).strip()
+    causes = [] if ": " in last else _CAUSE.findall(said, found[-1].end())
+    return (causes[-1].strip() if causes else last)[:500]
+
+
+def address_of(settings: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which a JVM that works alone does not look up this machine's name.
+
+    Not every machine can look up its own name, and Spark's JVM ends where it cannot.
+    """
+    own = settings.get("spark.driver.bindAddress")
+    if own is None or "SPARK_LOCAL_HOSTNAME" in os.environ:
+        return {}
+    return {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", own)}
 
 
 #: The process of the JVM that was started last.
