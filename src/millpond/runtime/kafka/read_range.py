@@ -106,10 +106,9 @@ def read_range(options: KafkaOptions, range: OffsetRange) -> Iterator[Records]:
     if end < range.stop:
         raise _loss_error(options, range, end, range.stop - 1)
     if first < earliest:
-        last = min(earliest, range.stop) - 1
-        if options.on_loss == "stop":
-            raise _loss_error(options, range, first, last)
-        first, lost = earliest, (first, last)
+        if options.on_loss == "stop":  # all that is gone, not only what this range has of it
+            raise _loss_error(options, range, first, earliest - 1)
+        first, lost = earliest, (first, min(earliest, range.stop) - 1)
     if range.read >= 0:
         lost_since = range.first, range.read - 1
         yield Records(range.topic, range.partition, lost=lost_since, read=True, follows=True)

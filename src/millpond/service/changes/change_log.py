@@ -31,7 +31,7 @@ from millpond.service.changes.cursor import (
 )
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.giving_way.reducing import find_losses
-from millpond.service.changes.shared_pages import SharedPages
+from millpond.service.changes.shared_pages import PAGE_BYTES, SharedPages
 from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
@@ -70,8 +70,11 @@ class ChangeReader:
         name: str,
         after: str | int | None = None,
         limit: int | None = None,
+        most_bytes: int = PAGE_BYTES,
     ) -> Changes:
-        """The changes after a cursor, or from the first on; at most `limit`.
+        """The changes after a cursor, or from the first on; with a `limit` at most so many.
+
+        With a limit they also have at most about `most_bytes`, but there is at least one.
 
         Raises:
             MillpondError: POND-412 when the cursor is not one of these changes, or they are not
@@ -80,7 +83,7 @@ class ChangeReader:
         if limit is not None and limit < 0:
             raise MillpondError("CQL-103", "LIMIT is negative", hint="Give 0 or more.")
         with noting_damage(self._events), self._log.pin() as version:
-            return self._read(version, stream, name, after, limit)
+            return self._read(version, stream, name, after, limit, most_bytes)
 
     def open_shared_pages(self) -> SharedPages:
         """What a feed reads the changes of many queries by."""
@@ -125,6 +128,7 @@ class ChangeReader:
         name: str,
         cursor: str | int | None,
         limit: int | None,
+        most_bytes: int,
     ) -> Changes:
         prefix = self.prefix(stream)
         newest = version.clock(stream.id).next_seq
@@ -146,6 +150,9 @@ class ChangeReader:
             lo, hi = max(after - first, 0), min(upto - first, table.num_rows)
             if lo < hi:
                 parts.append(table.slice(lo, hi - lo))
+        if limit is not None:
+            parts = _within(parts, most_bytes)
+            upto = min(upto, after + sum(part.num_rows for part in parts)) if parts else upto
         if parts:
             found = narrow_integers(pa.concat_tables(parts).combine_chunks())
         elif segments and redefined is None:
@@ -241,6 +248,27 @@ class ChangeReader:
             if own.num_rows:
                 found.append((own["__seq"][0].as_py(), segment, own))
         return without_gaps(sorted(found, key=lambda item: item[0]))
+
+
+def _within(parts: Sequence[pa.Table], most: int) -> list[pa.Table]:
+    """The first rows that have at most so many bytes together, or the first row."""
+    kept: list[pa.Table] = []
+    for part in parts:
+        count = part.num_rows
+        if part.nbytes > most:
+            # How many rows fit is between these two, of which the first has been seen to fit.
+            count, beyond = 0, part.num_rows
+            while beyond - count > 1:
+                middle = (count + beyond) // 2
+                fits = part.slice(0, middle).nbytes <= most
+                count, beyond = (middle, beyond) if fits else (count, middle)
+            count = count or int(not kept)
+        if count:
+            kept.append(part.slice(0, count))
+        if count < part.num_rows:
+            break
+        most -= part.nbytes
+    return kept
 
 
 def _of_number(segments: Segments, place: int) -> tuple[int, SegmentRef, pa.Table]:

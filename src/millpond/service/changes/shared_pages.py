@@ -8,6 +8,7 @@ what is found; each query's page is a slice of that.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,30 @@ from millpond.state.version import SegmentRef, Version
 
 Ints = npt.NDArray[np.int64]
 _NONE = np.zeros(0, np.int64)
+#: The bytes of a page of changes, about: who reads has them as objects, or as JSON, as well.
+PAGE_BYTES = 32 << 20
 #: Segments of which a feed remembers that it is done with them, before it forgets the gone ones.
 _MOST_REMEMBERED = 1_000
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Rows of a segment: the place of each one's log, its row in the table, and its number."""
+
+    table: pa.Table
+    owner: Ints
+    row: Ints
+    number: Ints
+
+    @property
+    def nbytes(self) -> float:
+        """The bytes of the rows, if they are as large as the table's rows are on average."""
+        return len(self.row) * self.table.nbytes / max(self.table.num_rows, 1)
+
+    def select(self, places: Ints, most: int) -> _Found:
+        """The first rows of each log behind its place, at most `most` of each."""
+        first = self.number < places[self.owner] + most
+        return _Found(self.table, self.owner[first], self.row[first], self.number[first])
 
 
 class SharedPages:
@@ -79,14 +102,14 @@ class SharedPages:
         wanted: Sequence[tuple[StreamDef, str, int, int]],
         most: int,
     ) -> list[Changes | None]:
-        """Read the next changes of members, at most `most` of each.
+        """Read the next changes of members, at most `most` of each, and of about `PAGE_BYTES`.
 
         Args:
             version: The version, which is pinned.
             shared: Their shared log.
             wanted: For each member its log, its query's name, the number of the last change that
                 was read, and the instant up to which its changes are complete.
-            most: How many changes of each.
+            most: How many changes of each; where they are large, fewer, but at least one.
 
         Returns:
             A page for each; None where something is missing, which reading the log by itself tells.
@@ -97,7 +120,7 @@ class SharedPages:
         logs = np.array([log.id for log, _, _, _ in wanted], np.int64)
         order = np.argsort(logs)
         places = np.array([number for _, _, number, _ in wanted], np.int64)[order]
-        owner, number, rows = self._find(version, shared, logs[order], places)
+        owner, number, rows = self._find(version, shared, logs[order], places, most)
         starts = np.searchsorted(owner, np.arange(len(wanted)), "left")
         counts = np.searchsorted(owner, np.arange(len(wanted)), "right") - starts
         # The changes of a log are numbered one after the other: a gap is seen by the last number.
@@ -109,9 +132,8 @@ class SharedPages:
         table = Changes.of("", columns, narrow_integers(rows), "", 0, 0, 0, 0).table
         table = table.set_column(0, "cursor", pa.array(number + 1)).combine_chunks()
         found: list[Changes | None] = [None] * len(wanted)
-        given = np.minimum(counts, most)
         for at, start, count, whole in zip(
-            order.tolist(), starts.tolist(), given.tolist(), is_whole.tolist(), strict=True
+            order.tolist(), starts.tolist(), counts.tolist(), is_whole.tolist(), strict=True
         ):
             if whole:
                 log, name, before, complete = wanted[at]
@@ -123,37 +145,44 @@ class SharedPages:
         return found
 
     def _find(
-        self, version: Version, shared: StreamDef, logs: Ints, places: Ints
+        self, version: Version, shared: StreamDef, logs: Ints, places: Ints, most: int
     ) -> tuple[Ints, Ints, pa.Table | None]:
-        """The rows behind the places, in the order of log and number.
+        """The first rows behind the places, in the order of log and number.
 
         Args:
             logs: int64, ascending.
             places: int64: the number of each log's first change that is wanted.
+            most: How many of each log are wanted.
 
         Returns:
             For each row the log's place in `logs` and the change's number; and the rows.
         """
-        owners, numbers, tables = [_NONE], [_NONE], list[pa.Table]()
+        found: list[_Found] = []
         for segment in version.segments(shared.id):
             if segment.id in self._done:
                 continue
-            table, own, number = self._search(segment, logs, places)
-            if not len(own):
+            one = self._search(segment, logs, places)
+            if len(one.owner):
+                found.append(one)
+            else:
                 # What the members that have news have read, the others have too, or have not got.
                 self.finish(segment.id)
-                continue
-            owners.append(own)
-            numbers.append(number)
-            tables.append(table)
-        owner, number = np.concatenate(owners), np.concatenate(numbers)
-        if not tables:
+        found = [one.select(places, most) for one in found]
+        size = sum(one.nbytes for one in found)
+        if size > PAGE_BYTES:
+            rows = sum(len(one.row) for one in found)
+            news = len(np.unique(np.concatenate([one.owner for one in found])))
+            most = max(1, int(PAGE_BYTES * rows / size / news))
+            found = [one.select(places, most) for one in found]
+        owner = np.concatenate([_NONE, *(one.owner for one in found)])
+        number = np.concatenate([_NONE, *(one.number for one in found)])
+        if not len(owner):
             return owner, number, None
         order = np.lexsort((number, owner))
-        rows = pa.concat_tables(tables).take(pa.array(order)).combine_chunks()
-        return owner[order], number[order], rows
+        taken = pa.concat_tables([one.table.take(pa.array(one.row)) for one in found])
+        return owner[order], number[order], taken.take(pa.array(order)).combine_chunks()
 
-    def _search(self, segment: SegmentRef, logs: Ints, places: Ints) -> tuple[pa.Table, Ints, Ints]:
+    def _search(self, segment: SegmentRef, logs: Ints, places: Ints) -> _Found:
         table = open_segment(self._store / segment.path, segment.checksum)
         held = get_column(table, LOG).to_numpy()
         low, high = np.searchsorted(held, logs, "left"), np.searchsorted(held, logs, "right")
@@ -162,5 +191,4 @@ class SharedPages:
         rows = np.arange(len(owner)) + np.repeat(low - (ends - (high - low)), high - low)
         number = get_column(table, SEQUENCE).to_numpy()[rows]
         wanted = number >= places[owner]
-        owner, rows, number = owner[wanted], rows[wanted], number[wanted]
-        return table.take(pa.array(rows)), owner, number
+        return _Found(table, owner[wanted], rows[wanted], number[wanted])

@@ -162,7 +162,7 @@ class Deliverer:
             return None
         if found is not None and found.answer is None:
             error = found.facts["error"]
-            raise DeliveryError(f"the query has no answer: {error['code']}: {error['primary']}")
+            raise DeliveryError(f"the query has no answer: {error['code']}: {error['message']}")
         # A query of which nothing is final yet has no answer, and all its changes are to come.
         answer = pa.table({}) if found is None or found.answer is None else found.answer.table
         pending = PendingDelivery(number, cursor, "answer")

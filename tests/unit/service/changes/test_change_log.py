@@ -61,6 +61,19 @@ def test_a_page_is_complete_up_to_before_its_last_instant(
     assert read(0, limit).as_of == upto * SECOND - 1
 
 
+@pytest.mark.parametrize("size", [1, 60, 100, 10_000])
+def test_a_page_is_bounded_in_bytes(pond: Pond, log: StreamDef, read: Read, size: int) -> None:
+    everything, found, cursor = read(), [], 0
+    reader = components_of(pond).reader
+    while len(page := reader.read(log, "q", cursor, 5, size)):
+        assert len(page) == 1 or page.table.nbytes <= 2 * size  # with its cursors
+        assert page.position == cursor + len(page)
+        found += page.rows()
+        cursor = page.position
+    assert found == everything.rows()
+    assert len(reader.read(log, "q", 0, 5, size)) == {1: 1, 60: 2, 100: 4, 10_000: 5}[size]
+
+
 def test_the_last_page_is_complete_as_far_as_is_known(read: Read) -> None:
     assert read().as_of == read(7).as_of == 9 * SECOND - 1
 

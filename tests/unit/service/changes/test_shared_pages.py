@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from millpond.catalog.objects import Derived, StreamDef
 from millpond.model.schema import Field, Schema
+from millpond.service.changes import shared_pages
 from millpond.service.changes.shared_pages import SharedPages
 from millpond.state.arrow_file import write_arrow
 from millpond.state.segment_file import encode_elements
@@ -105,6 +107,24 @@ def test_what_was_read_is_not_looked_at_again(
     pages.forget()
     assert read(pages, version, {9: 0}) == {9: [(1, 90)]}
     assert searched == [2, 1, 2]
+
+
+def test_no_more_is_read_than_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in rows nor in bytes; what lies behind is read later."""
+    first = [(4, n, n) for n in range(50)]
+    version = make_version(tmp_path, first, [(4, 50, 50), *((9, n, n) for n in range(50))])
+    pages = SharedPages(tmp_path, "abc123")
+    assert pages._find(version, SHARED, np.array([4, 9]), np.array([0, 0]), 3)[0].tolist() == [
+        *[0] * 3,
+        *[1] * 3,
+    ]
+    monkeypatch.setattr(shared_pages, "PAGE_BYTES", 400)
+    found: dict[int, list[int]] = {4: [], 9: []}
+    while any((given := read(pages, version, {4: len(found[4]), 9: len(found[9])})).values()):
+        assert sum(len(rows or ()) for rows in given.values()) < 20
+        for log, rows in given.items():
+            found[log] += [value for _, value in rows or ()]
+    assert found == {4: list(range(51)), 9: list(range(50))}
 
 
 def test_a_gap_is_not_read_over(tmp_path: Path) -> None:

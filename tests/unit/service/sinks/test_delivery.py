@@ -17,6 +17,9 @@ from tests.unit.service.changes.feeds.test_feed import (
     register,
 )
 
+from millpond.errors import MillpondError
+from millpond.service.changes import shared_pages
+from millpond.service.changes.feeds import feed_pages
 from millpond.service.pond import Pond
 from millpond.service.sinks import delivery, sinks
 from millpond.service.sinks.delivery import Deliverer
@@ -279,3 +282,39 @@ def test_a_sink_of_a_query_that_is_gone_cannot_go_on(pond: Pond) -> None:
     pond.execute("DROP SINK k")
     with pytest.raises(StaleChange):
         worker.find_sink()
+
+
+def test_large_changes_go_in_smaller_deliveries(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery is bounded in bytes as well: its changes are in memory, and once more as text."""
+    monkeypatch.setattr(feed_pages, "PAGE_BYTES", 100)
+    monkeypatch.setattr(shared_pages, "PAGE_BYTES", 100)
+    register(pond, "q0")
+    create(pond, batch=10_000)
+    sender = Recorder()
+    worker = deliverer(pond, sender)
+    push(pond, "s", *((n, n) for n in range(40)))
+    advance(pond)
+    deliver_all(worker)
+    assert set(given(sender)) == expected(pond)
+    sizes = [len(changes) for _, changes, _ in sender.sent]
+    assert 0 < max(sizes) < 10
+
+
+def test_a_query_whose_answer_fails_is_named_with_the_reason(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sink that keeps a table begins with the whole answer."""
+
+    def fail(*_: Any) -> None:
+        raise MillpondError("POND-406", "Spark is being started")
+
+    register(pond, "q0", follow=True)
+    create(pond, selected="QUERY q0")
+    push(pond, "s", (1, 1), (9, 2))
+    advance(pond)
+    delivers = deliverer(pond, Recorder())
+    monkeypatch.setattr(pond._components.feeds._parts.needs, "invoke", fail)
+    with pytest.raises(DeliveryError, match="no answer: POND-406: Spark is being started"):
+        delivers._begin_with_answer(delivers.find_sink(), 0)

@@ -43,6 +43,8 @@ from millpond.state.version import Version
 
 #: Events of a page, about, unless asked otherwise.
 FEED_PAGE = 1_000
+#: Changes of a page that is looked through and not given.
+_PASSED = 1_000_000
 
 
 class Feed:
@@ -268,7 +270,7 @@ class Feed:
         if clock.high is None or clock.high <= upto:
             member.number = max(member.number, clock.next_seq if clock.next_seq else 0)
             return
-        page = self._parts.reader.read(member.log, member.query.name, OLDEST)
+        page = self._parts.reader.read(member.log, member.query.name, OLDEST, _PASSED)
         first = page.position - len(page)
         if first and BEGINNING <= upto + 1 < clock.kept_from:
             facts = {"kept_from": format_instant(clock.kept_from)}
@@ -279,7 +281,7 @@ class Feed:
             member.number = first + int(np.searchsorted(stamps, upto, side="right"))
             if member.number < page.position or page.position >= page.newest:
                 return
-            page = self._parts.reader.read(member.log, member.query.name, page.position)
+            page = self._parts.reader.read(member.log, member.query.name, page.position, _PASSED)
 
     def _pass_difference(self, member: Member) -> None:
         """Put the feed behind the difference that the answer has already: of a new definition."""

@@ -15,6 +15,7 @@ from millpond.service.changes.feeds.feed_cursor import Places
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_members import FeedMembers
 from millpond.service.changes.feeds.feed_parts import FeedParts, find_place
+from millpond.service.changes.shared_pages import PAGE_BYTES
 from millpond.service.results import Changes
 from millpond.state.version import Version
 
@@ -88,13 +89,14 @@ class FeedPages:
         with self._parts.log.pin() as version:
             behind = self._members.find_behind(version)
             most = max(_LEAST_READ, limit // max(1, len(behind)))
+            most_bytes = PAGE_BYTES // max(1, len(behind))
             read = self._read_shared(version, behind, most)
         trimmed: list[tuple[Member, int]] = []
         runs = []
         for member in behind:
             page = read.get(member.query.id)
             if page is None:
-                page = read_page(self._parts.reader, member, most, trimmed)
+                page = read_page(self._parts.reader, member, most, trimmed, most_bytes)
             runs.append(_Run(member, page))
         horizon = self._fill(runs, limit)
         pages = [(run.member, page) for run in runs for page in run.pages]
@@ -120,12 +122,14 @@ class FeedPages:
                 return None
             horizon = min(ends)
             given = sum(run.count_upto(horizon[0]) for run in runs)
-            if given >= limit // 2:
+            size = sum(page.table.nbytes for run in runs for page in run.pages)
+            if given >= limit // 2 or size >= PAGE_BYTES:
                 return horizon
             run = runs[horizon[1]]
             assert run.member.log is not None
             position, name = run.pages[-1].position, run.member.query.name
-            run.add(self._parts.reader.read(run.member.log, name, position, limit - given))
+            most, reader = limit - given, self._parts.reader
+            run.add(reader.read(run.member.log, name, position, most, PAGE_BYTES))
 
     def find_upto(self, places: Places, limit: int) -> FoundChanges:
         """Read the changes behind the members' places and up to those of a cursor.
@@ -178,17 +182,21 @@ class FeedPages:
 
 
 def read_page(
-    reader: ChangeReader, member: Member, most: int, trimmed: list[tuple[Member, int]]
+    reader: ChangeReader,
+    member: Member,
+    most: int,
+    trimmed: list[tuple[Member, int]],
+    most_bytes: int = PAGE_BYTES,
 ) -> Changes:
     """Read a page behind a member's place, or the oldest one; then note that in `trimmed`."""
     assert member.log is not None
     name = member.query.name
     try:
-        return reader.read(member.log, name, member.number, most)
+        return reader.read(member.log, name, member.number, most, most_bytes)
     except MillpondError as error:
         if error.code != "POND-412":
             raise
-    page = reader.read(member.log, name, OLDEST, most)
+    page = reader.read(member.log, name, OLDEST, most, most_bytes)
     trimmed.append((member, page.position - len(page)))
     return page
 

@@ -11,12 +11,25 @@ from millpond.state.version import SegmentRef
 
 #: Of how many segments at most elements are read.
 _MOST_SEGMENTS = 64
+#: How many bytes of elements are read, about.
+_MOST_BYTES = 32 << 20
+
+
+def limit_rows(table: pa.Table, most: int) -> int:
+    """How many rows of a table are looked at: at most so many, and of few bytes, but one at least.
+
+    >>> limit_rows(pa.table({"text": ["x" * 16_000_000] * 10}), 5)
+    2
+    """
+    return min(most, max(1, _MOST_BYTES * table.num_rows // max(table.nbytes, 1)))
 
 
 def read_newest(
     files: Files, segments: Iterable[SegmentRef], wanted: int, columns: Sequence[str] | None = None
 ) -> pa.Table:
     """Read about so many of a stream's newest elements, in the order of timestamps and arrival.
+
+    Of large elements they are fewer: of some `_MOST_BYTES` together.
 
     Args:
         files: Opens segments.
@@ -34,6 +47,7 @@ def read_newest(
         table = files.segment(segment).table
         if columns is not None:
             table = table.select(["__ts", *columns])
+        wanted = min(wanted, rows + limit_rows(table, wanted))
         tables.append(table.slice(max(0, table.num_rows - (wanted - rows))))
         rows += tables[-1].num_rows
         if rows >= wanted:

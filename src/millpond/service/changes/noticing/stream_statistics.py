@@ -24,7 +24,7 @@ from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.optimize.statistics import ObservedStatistics, StreamSample
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.noticing.compared_keys import KeyObserver
-from millpond.service.changes.noticing.newest_elements import read_newest
+from millpond.service.changes.noticing.newest_elements import limit_rows, read_newest
 from millpond.service.queries.prepared import stream_of
 from millpond.state.version import Version
 
@@ -172,12 +172,12 @@ class StreamObserver:
             return known  # a segment that cannot be read is reported by who needs it
         if period <= 0:
             return known
-        count = min(table.num_rows, _LOOKED_AT)
+        count = min(table.num_rows, limit_rows(table, _LOOKED_AT))
         places = np.linspace(0, table.num_rows - 1, count).astype(np.int64)
         columns = [n for n in table.column_names if not n.startswith("__")]
         sample = StreamSample(rows / period, table.select(columns).take(places), rows)
         if grown_by is None:
-            run = run.slice(max(0, run.num_rows - _LOOKED_AT))
+            run = run.slice(max(0, run.num_rows - limit_rows(run, _LOOKED_AT)))
             observed = observe_constraints(run.select(columns))
         else:  # what is used goes on until it is broken, and a few elements break little
             observed = () if known is None else known.constraints

@@ -11,7 +11,9 @@ from tests.unit.service.conftest import rows
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
+from millpond.service.changes import shared_pages
 from millpond.service.changes.cursor import OLDEST
+from millpond.service.changes.feeds import feed_pages
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feed_member import Member
 from millpond.service.changes.feeds.feed_pages import read_page, sort_changes
@@ -35,7 +37,7 @@ def page(*stamps: int, last: int | None = None) -> Changes:
 class Reader:
     """Keeps the changes from number 8 on, as a reader of change logs does."""
 
-    def read(self, log: StreamDef, name: str, after: Any, most: int) -> Changes:
+    def read(self, log: StreamDef, name: str, after: Any, most: int, size: int) -> Changes:
         if after != OLDEST and after < 7:
             raise MillpondError("POND-412", "the changes are not kept any more")
         return page(50, 51, 52, last=10)
@@ -99,6 +101,32 @@ def test_one_query_with_most_of_the_changes_does_not_make_pages_small(pond: Pond
     expected = [event for event in every if event.kind == "change"]
     assert list(map(_shown, together)) == list(map(_shown, expected))
     assert len({_shown(event) for event in together}) == len(together) > 1000
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_page_of_a_feed_is_bounded_in_bytes(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    monkeypatch.setattr(feed_pages, "PAGE_BYTES", 30_000)
+    monkeypatch.setattr(shared_pages, "PAGE_BYTES", 30_000)
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts")
+    for n in range(3):
+        where = f"v % 4 = {n}" if is_shared else f"v % 4 = {n} AND v >= 0 OR v + {n} < 0"
+        text = f"SELECT repeat('x', 1000) AS long, v FROM s WHERE {where}"
+        pond.register(text, f"q{n}", changes="from beginning", follow=True)
+    pond.ingest("s", rows(*range(400)))
+    pond.catch_up()
+    feed, pages = pond.open_feed(QuerySelection("q")), []
+    while not pages or any(event.kind == "change" for event in pages[-1]):
+        pages.append(feed.read(100_000))
+    told = [event.query for events in pages for event in events if event.kind == "change"]
+    assert sorted(set(told)) == ["q0", "q1", "q2"]
+    assert len(told) >= 297
+    held = [
+        sum(c.table.nbytes for c in {id(e.changes): e.changes for e in p if e.changes}.values())
+        for p in pages
+    ]
+    assert max(held) < 3 * 30_000
 
 
 def _shown(event: FeedEvent) -> tuple[object, ...]:

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from tests.unit.service.versions import segment
 
+from millpond.service.changes.noticing import newest_elements
 from millpond.service.changes.noticing.newest_elements import read_newest
 from millpond.state.version import SegmentRef
 
@@ -33,3 +35,12 @@ def test_the_newest_are_read_and_no_more_segments_than_needed() -> None:
         assert (found.column_names, files.opened) == (["__ts", "v"], opened)
     assert read_newest(Opened(), segments, 2).column_names == ["__ts", "v", "other"]  # type: ignore[arg-type]
     assert read_newest(Opened(), [], 2).num_rows == 0  # type: ignore[arg-type]
+
+
+def test_of_large_elements_few_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = [segment(1, r[0][0], r[-1][0], id=i, rows=len(r)) for i, r in HELD.items()]
+    for size, values in ((20, "g"), (45, "feg"), (10_000, "acbdfeg")):
+        monkeypatch.setattr(newest_elements, "_MOST_BYTES", size)
+        files: Any = Opened()
+        found = read_newest(files, segments, 9, ["v"])
+        assert "".join(found["v"].to_pylist()) == values
