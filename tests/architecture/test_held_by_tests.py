@@ -13,7 +13,7 @@ PAGES = ROOT / "docs" / "design"
 
 #: How many lines each page has, so that none is lost: of hard testing, one for each of twenty
 #: findings and two for how they are checked.
-@pytest.mark.parametrize(("page", "lines"), [("hard_testing.md", 22), ("out_in_the_world.md", 58)])
+@pytest.mark.parametrize(("page", "lines"), [("hard_testing.md", 22), ("out_in_the_world.md", 60)])
 def test_every_line_is_held_by_tests_that_exist(page: str, lines: int) -> None:
     rows = [line for line in (PAGES / page).read_text().splitlines() if line.startswith("| ")]
     held = [row for row in rows[1:] if not re.fullmatch(r"\| (---|\*\*.*\*\*) \| (---)? ?\|", row)]

@@ -298,10 +298,11 @@ def test_a_reader_that_does_not_read_holds_nobody_up(pond: Pond) -> None:
     assert [c.row[0] for c in islice(slow, 37)] == list(range(2, 39))
 
 
+@pytest.mark.parametrize(("limit", "most"), [("STEP_ROWS", 3), ("STEP_BYTES", 1_000)])
 def test_changes_are_made_in_steps_of_bounded_size(
-    pond: Pond, runtime: CountingRuntime, monkeypatch: pytest.MonkeyPatch
+    pond: Pond, runtime: CountingRuntime, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    monkeypatch.setattr(advance_jobs, "STEP_ROWS", 3)
+    monkeypatch.setattr(advance_jobs, limit, most)
     for t in range(1, 12):
         push(pond, (t, "a", t))
     handle = pond.register("SELECT sum(v) AS total FROM s [ROWS 2]", changes="from beginning")
