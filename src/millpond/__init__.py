@@ -73,8 +73,8 @@ def open(
             adapts to what is measured.
         shards: Into how many tasks the work on a shared join is divided; about as many as there
             are cores.
-        max_pairs: How many pairs one task may find in one batch; a query whose own join finds
-            more is suspended.
+        max_pairs: How many pairs one task may find in one batch; of a query whose own join finds
+            more none are stored: it is joined at invocation.
         max_cores: How many joins are kept up to date, those with the most queries; the others are
             joined at invocation.
         strategy: How operators learn that rows have left: 'aware', 'direct' or 'negative'.

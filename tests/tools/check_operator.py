@@ -112,14 +112,14 @@ def check_operator(
         node: The node, over `GivenInput` inputs (directly or below an `Expire`).
         histories: The history of each input, by label.
         cuts: Ascending instants below LATE to which the node is advanced; LATE is added.
-        meaning: Computes its bag from its inputs' bags, in the order of `node.inputs`.
+        meaning: Computes its bag from the bags of the inputs below, in the order of the plan.
         intervals: The readers' purging intervals; at most LATE // 2, or None.
     """
     given = [i for i in list_in_order([node]) if i.feed is not None]
     whole = run(node, histories, [LATE], intervals)
     parts = run(node, histories, [*cuts, LATE], intervals)
     torn = run(node, histories, [*cuts, LATE], intervals, through_instants=True)
-    labels = [_label(i) for i in node.inputs]
+    labels = [label for i in node.inputs for label in _list_labels(i)]
     instants = {BEGINNING, LATE}
     for life in (life for history in histories.values() for life in history):
         instants |= {life.at, life.until, life.cut or life.at}
@@ -164,7 +164,7 @@ def check_late(
         return
     late = {label: _delay(history, cuts) for label, history in histories.items()}
     found = run(node, {}, cuts, intervals, late=late)
-    labels = [_label(i) for i in node.inputs]
+    labels = [label for i in node.inputs for label in _list_labels(i)]
     for number, upto in enumerate(cuts):
         after = cuts[number - 1] if number else BEGINNING
         came = {
@@ -329,8 +329,11 @@ def _comes_first(event: Event) -> bool:
     return (event[1] + event[2] + len(str(event[3]))) % 2 == 0
 
 
-def _label(node: Node) -> str:
-    return node.label if isinstance(node, GivenInput) else _label(node.inputs[0])
+def _list_labels(node: Node) -> list[str]:
+    """The labels of the inputs below a node, or of itself."""
+    if isinstance(node, GivenInput):
+        return [node.label]
+    return [label for i in node.inputs for label in _list_labels(i)]
 
 
 def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:

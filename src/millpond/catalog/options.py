@@ -387,8 +387,8 @@ _EVERY = (
         "max_pairs",
         (Scope.ENGINE,),
         INTEGER,
-        "the most pairs one task may find in one batch; a query whose own join finds more is"
-        " suspended",
+        "the most pairs one task may find in one batch; of a query whose own join finds more none"
+        " are stored: it is joined at invocation",
         50_000_000,
         type=int,
         entities=("joins",),

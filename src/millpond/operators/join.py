@@ -12,6 +12,9 @@ CACQ, 2.4.)
 Each side keeps its rows in a table by key. Rows that have expired are skipped while probing and
 dropped lazily. Rows that nobody should need, because the inputs' streams have constraints, are
 released (`structures/releases.py`).
+
+Below an operator that only forms sums, a join can keep sums by key in place of rows, and pairs need
+not be laid out (`structures/summed_side.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from millpond.operators.protocol.cost_model import (
     PROBED,
     SELECTED,
     STEPPED,
+    SUMMED,
     EdgeEstimate,
     StreamStatistics,
     estimate_key_match,
@@ -48,9 +52,12 @@ from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.release_rules import find_rules
 from millpond.operators.structures.releases import Releases
+from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
 #: How many rows one step may join.
-MOST_ROWS = 50_000_000
+MOST_ROWS = 20000000
+#: About how many digits a sum has.
+_DIGITS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +76,9 @@ class Join(Node):
             equal whatever order they are joined in. It is on the last of the joins.
         items: The items of the group, in the order of the text; `order` has their places in the
             order in which they are joined.
+        sums: Places of the pair's columns of which the reader needs sums and counts alone; then
+            sums by key are kept, and the output has the same sums as the pairs, but is not they.
+            None: the output is the pairs.
     """
 
     left: Node
@@ -83,9 +93,25 @@ class Join(Node):
     group: str = ""
     items: tuple[str, ...] = ()
     order: tuple[int, ...] = ()
+    sums: tuple[int, ...] | None = None
 
-    state = "rows by key, both sides"
     purges = True
+
+    @property
+    def state(self) -> str:
+        return "rows by key, both sides" if self.sums is None else "sums by key, both sides"
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.sums is None and super().carries_expirations
+
+    @property
+    def needs_explicit(self) -> tuple[bool, ...]:
+        return (self.sums is not None,) * 2
+
+    @property
+    def announces(self) -> bool:
+        return self.sums is not None or super().announces
 
     @property
     def schema(self) -> pa.Schema:
@@ -106,7 +132,8 @@ class Join(Node):
     @property
     def identity(self) -> tuple[Any, ...]:
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
-        return (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
+        own = (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
+        return own if self.sums is None else (*own, self.sums)
 
     @cached_property
     def logical_key(self) -> str:
@@ -114,6 +141,8 @@ class Join(Node):
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         left, right = inputs
+        if self.sums is not None:
+            return self._estimate_sums(left, right)
         chance = self._estimate_match(left, right) * guess_selectivity(self.predicates)
         pairs = chance * (left.arrivals * right.rows + right.arrivals * left.rows)
         negatives = chance * (left.negatives * right.rows + right.negatives * left.rows)
@@ -125,6 +154,10 @@ class Join(Node):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         left, right = inputs
+        if self.sums is not None:
+            changes = left.changes + right.changes
+            rows = SUMMED * changes + PAIRED * own.changes
+            return rows + 3 * STEPPED * estimate_wakeups(changes, known)
         chance = self._estimate_match(left, right)
         pairs = chance * (left.changes * right.rows + right.changes * left.rows)
         # A probe finds negative tuples like rows until they are added up.
@@ -136,11 +169,33 @@ class Join(Node):
         rows = (BUILT + PROBED) * changes + ADDED_UP * taken_back
         return rows + each * pairs + 3 * STEPPED * estimate_wakeups(changes, known)
 
+    def _estimate_sums(self, left: EdgeEstimate, right: EdgeEstimate) -> EdgeEstimate:
+        """Estimate the rows that stand for the pairs: as many as the lumps that rows meet have."""
+        chance = self._estimate_match(left, right)
+        given = 0.0
+        for side, own, other in ((0, left, right), (1, right, left)):
+            exact, summed = self.divide_columns(1 - side)
+            further = [p for p in exact if p not in (self.left_keys, self.right_keys)[1 - side]]
+            lumps = min(chance * other.rows, other.count_distinct(further))
+            given += own.changes * lumps * (1 + _DIGITS * len(summed))
+        both = (*left.columns, *right.columns)
+        life = chance * left.rows * right.rows / (given / 2) if given else 0.0
+        return EdgeEstimate(given / 2, given / 2, life, tuple(both[p] for p in self.keep))
+
+    def divide_columns(self, side: int) -> tuple[list[int], list[int]]:
+        """Of one input, the columns that rows are told apart by, and those that are added up."""
+        width = len(self.left.schema)
+        start, end = (width, width + len(self.right.schema)) if side else (0, width)
+        summed = sorted(p - start for p in self.sums or () if start <= p < end)
+        read = {p - start for p in self.keep if start <= p < end}
+        exact = sorted({*read, *(self.left_keys, self.right_keys)[side]} - set(summed))
+        return exact, summed
+
     def _estimate_match(self, left: EdgeEstimate, right: EdgeEstimate) -> float:
         return estimate_key_match(left, self.left_keys, right, self.right_keys)
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
-        if self.nulls_match:
+        if self.nulls_match or self.sums is not None:
             return ()
         sides, keys = (self.left, self.right), (self.left_keys, self.right_keys)
         return find_rules(sides, keys, constraints)
@@ -151,7 +206,7 @@ class Join(Node):
         return join_rows(inputs[0], inputs[1])
 
     def operator(self) -> Operator:
-        return Joining(self)
+        return Joining(self) if self.sums is None else SummedJoining(self)
 
 
 class Joining:
@@ -188,8 +243,10 @@ class Joining:
         if not len(inputs[0]) and not len(inputs[1]):
             self._compact(upto)
             return Delta.empty(self._schema)
-        left, left_numbers = self._number_rows(inputs[0], self._left_keys)
-        right, right_numbers = self._number_rows(inputs[1], self._right_keys)
+        left, left_numbers = _number_rows(inputs[0], self._left_keys, self._keys, self._nulls_match)
+        right, right_numbers = _number_rows(
+            inputs[1], self._right_keys, self._keys, self._nulls_match
+        )
         if self._releases is not None:
             self._releases.begin_step(
                 (left, right),
@@ -210,21 +267,6 @@ class Joining:
         self._compact(upto)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
-    def _number_rows(self, delta: Delta, places: tuple[int, ...]) -> tuple[Delta, Ints]:
-        """Select the rows that can have a partner, and number their keys."""
-        columns = [delta.rows.column(p) for p in places]
-        if not self._nulls_match and any(c.null_count for c in columns):
-            found = np.ones(len(delta), bool)
-            for column in columns:
-                found &= column.is_valid().to_numpy(zero_copy_only=False)
-            delta = delta.where(found)
-            columns = [delta.rows.column(p) for p in places]
-        if not places:
-            if len(delta) and not len(self._keys):
-                self._keys.number_empty_rows()
-            return delta, np.zeros(len(delta), np.int64)
-        return delta, self._keys.number(columns)
-
     def _probe(
         self, delta: Delta, numbers: Ints, side: Side, held_is_left: bool, scalars: Scalars
     ) -> Iterator[Delta]:
@@ -241,13 +283,7 @@ class Joining:
             part = self._find_pairs(delta, probing, side, held, held_is_left, scalars)
             found += len(part)
             if found > MOST_ROWS:
-                raise MillpondError(
-                    "POND-405",
-                    "a join of the query's changes finds too many rows",
-                    detail=f"In one step more than {MOST_ROWS:,} rows are joined"
-                    f" ({self._text}): some value has very many partners.",
-                    hint="Join by more columns, leave such values out, or shorten the windows.",
-                )
+                raise _refuse_rows(self._text)
             if len(part):
                 yield part
 
@@ -305,3 +341,121 @@ class Joining:
 
     def size(self) -> int:
         return len(self._left) + len(self._right)
+
+
+class SummedJoining:
+    """Runs `Join` with `sums`: keeps sums of the rows of both sides by key."""
+
+    def __init__(self, node: Join) -> None:
+        self._node_keys = node.left_keys, node.right_keys
+        self._nulls_match = node.nulls_match
+        self._text = node.detail or "without a condition"
+        self._schema = node.schema
+        self._keep = node.keep
+        self._width = len(node.left.schema)
+        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
+        self._sides = (
+            SummedSide(node.left.schema, *node.divide_columns(0)),
+            SummedSide(node.right.schema, *node.divide_columns(1)),
+        )
+        #: Rows leave by negative tuples, so there is nothing to purge.
+        self.purging = Purging()
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        if not len(inputs[0]) and not len(inputs[1]):
+            return Delta.empty(self._schema)
+        numbered = [
+            _number_rows(delta, places, self._keys, self._nulls_match)
+            for delta, places in zip(inputs, self._node_keys, strict=True)
+        ]
+        one, other = (
+            side.take_in(delta, numbers, len(self._keys))
+            for side, (delta, numbers) in zip(self._sides, numbered, strict=True)
+        )
+        deltas = numbered[0][0], numbered[1][0]
+        at = np.concatenate([deltas[0].at, deltas[1].at])
+        order = np.argsort(at, kind="stable")
+        side = (order >= len(deltas[0])).astype(np.int64)
+        place = order - side * len(deltas[0])
+        parts: list[Delta] = []
+        found = 0
+        try:
+            for met in meet(self._sides, (one, other), side, place, PAIRS_AT_ONCE):
+                found += len(met.event)
+                if found > MOST_ROWS:
+                    raise _refuse_rows(self._text)
+                parts += self._write_rows(deltas, side[met.event], place[met.event], met)
+        except OverflowError:
+            raise _refuse_rows(self._text) from None
+        self._compact()
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _write_rows(
+        self, deltas: tuple[Delta, Delta], side: Ints, place: Ints, met: Met
+    ) -> Iterator[Delta]:
+        """Write the rows that stand for pairs: those of each side's rows apart."""
+        for own, delta in enumerate(deltas):
+            chosen = np.flatnonzero(side == own)
+            if not len(chosen):
+                continue
+            rows, other = place[chosen], self._sides[1 - own]
+            taken = pa.array(rows)
+            lumps = other.rows.pick(met.lump[chosen]) if other.exact else None
+            kinds, kind = other.make_kinds(), pa.array(met.kind[chosen])
+            columns = []
+            for p in self._keep:
+                of, at = (0, p) if p < self._width else (1, p - self._width)
+                if of == own:
+                    columns.append(delta.rows.column(at).take(taken))
+                elif at in other.summed:
+                    columns.append(kinds[other.summed.index(at)].take(kind))
+                else:
+                    assert lumps is not None
+                    columns.append(lumps.column(other.exact.index(at)))
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            yield Delta.of(batch, delta.at[rows], None, met.weight[chosen])
+
+    def _compact(self) -> None:
+        """Forget lumps without rows, and then the keys that neither side has."""
+        done = [side.compact() for side in self._sides]
+        if not any(done) or not self._node_keys[0]:
+            return
+        alive = np.zeros(len(self._keys), bool)
+        for side in self._sides:
+            alive[side.numbers()] = True
+        living = int(alive.sum())
+        if self._keys.is_worth_compacting(living):
+            moved = self._keys.compact(alive)
+            for side in self._sides:
+                side.renumber(moved, living)
+
+    def size(self) -> int:
+        return sum(side.alive for side in self._sides)
+
+
+def _number_rows(
+    delta: Delta, places: tuple[int, ...], keys: KeyNumbers, nulls_match: bool
+) -> tuple[Delta, Ints]:
+    """Select the rows that can have a partner, and number their keys."""
+    columns = [delta.rows.column(p) for p in places]
+    if not nulls_match and any(c.null_count for c in columns):
+        found = np.ones(len(delta), bool)
+        for column in columns:
+            found &= column.is_valid().to_numpy(zero_copy_only=False)
+        delta = delta.where(found)
+        columns = [delta.rows.column(p) for p in places]
+    if not places:
+        if len(delta):
+            keys.number_empty_rows()
+        return delta, np.zeros(len(delta), np.int64)
+    return delta, keys.number(columns)
+
+
+def _refuse_rows(text: str) -> MillpondError:
+    return MillpondError(
+        "POND-405",
+        "a join of the query's changes finds too many rows",
+        detail=f"In one step more than {MOST_ROWS:,} rows are joined"
+        f" ({text}): some value has very many partners.",
+        hint="Join by more columns, leave such values out, or shorten the windows.",
+    )

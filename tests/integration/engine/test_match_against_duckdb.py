@@ -195,7 +195,7 @@ def expected(table: pa.Table, predicate: str) -> list[int] | None:
 
 
 #: Every query that a factor could lead to is led, whatever share of the elements it holds of.
-ALL_LED = Leading(least=1, most_share=2.0)
+ALL_LED = Leading(least=1, few=1, most_share=2.0)
 
 
 @settings(max_examples=60)

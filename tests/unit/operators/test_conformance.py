@@ -42,8 +42,10 @@ from millpond.model.sampling import choose_sample
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.model.windows import Rows as RowsOf
+from millpond.operators.aggregation.aggregates.average import Average
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.min_max import MinMax
+from millpond.operators.aggregation.aggregates.sum import SumOfDoubles
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.distinct_announcing import DistinctAnnouncing
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
@@ -249,6 +251,52 @@ def test_joins(data: st.DataObject) -> None:
             node = Join(left, right, (0,), (0,), ("c1 < c3",), keep)
             meaning = pairs(lambda one, other: known(one) and one[0] == other[0], _less)
     check_operator(node, drawn, data.draw(cuts()), meaning, data.draw(st.sampled_from(INTERVALS)))
+
+
+#: What sums of pairs may read.
+OF_SUMS = (
+    Count(Argument(), pa.int64()),
+    Count(Argument(1, pa.float64()), pa.int64()),
+    SumOfDoubles(Argument(3, pa.float64()), pa.float64()),
+    Average(Argument(1, pa.float64()), pa.float64(), None),
+)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_joins_that_keep_sums(data: st.DataObject) -> None:
+    """Groups over a join that keeps sums by key are groups over its pairs."""
+    (left, right), drawn = inputs(data, "left", "right")
+    ends = [announce_expirations(i) for i in (left, right)]
+    equal: tuple[int, ...] = data.draw(st.sampled_from(((0,), ())))
+    sums = tuple(data.draw(st.sets(st.sampled_from((1, 3)))))
+    by = (0,) if data.draw(st.booleans()) else ()
+    nulls_match = data.draw(st.booleans())
+    join = Join(*ends, equal, equal, (), (0, 1, 2, 3), nulls_match)
+    types = (pa.string(),) * len(by)
+
+    def over(joined: Join) -> GroupBy:
+        return GroupBy(Grouping(joined, by, types), tuple(range(len(by))), OF_SUMS)
+
+    def meaning(ours: Rows, theirs: Rows) -> Rows:
+        found: dict[tuple, list] = {} if by else {(): []}
+        for one, count in ours.items():
+            for other, times in theirs.items():
+                if not equal or (one[0] == other[0] and (nulls_match or known(one))):
+                    found.setdefault(one[:1] if by else (), []).extend(
+                        [(*one, *other)] * (count * times)
+                    )
+        return Counter(tuple(map(normalize, (*key, *_sum_up(own)))) for key, own in found.items())
+
+    drawn_cuts, intervals = data.draw(cuts()), data.draw(st.sampled_from(INTERVALS))
+    for node in (over(join), over(replace(join, sums=sums))):
+        check_operator(node, drawn, drawn_cuts, meaning, intervals)
+
+
+def _sum_up(rows: list) -> tuple:
+    ours, theirs = ([row[p] for row in rows if row[p] is not None] for p in (1, 3))
+    average = sum(ours) / len(ours) if ours else None
+    return len(rows), len(ours), sum(theirs) + 0.0 if theirs else None, average
 
 
 def _less(one: tuple, other: tuple) -> bool:

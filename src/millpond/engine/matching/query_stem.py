@@ -40,13 +40,14 @@ class Leading:
     """Which queries are led, instead of being in blocks.
 
     Attributes:
-        least: How many new queries are looked at together. Fewer stay in blocks, which cost less
-            than an index while they are few.
+        least: How many new queries are looked at together; fewer stay in blocks.
+        few: Fewer than these are led only if that saves a block: an index costs about as much.
         most_share: The greatest share of elements that a leading factor may hold of. Being led to
             a query costs as much as a hundred queries of a block, or more.
     """
 
-    least: int = 2048
+    least: int = BLOCK
+    few: int = 4 * BLOCK
     most_share: float = 1 / 256
 
 
@@ -72,6 +73,8 @@ class QuerySteM:
         self._new: dict[int, bytes] = {}  # slots added since the last snapshot, to packed factors
         #: Slots in blocks of which it is open whether they are led.
         self._young: dict[int, None] = {}
+        #: From how many of them on it is looked at whether they are led.
+        self._look_at = leading.least
         self._indexes: list[LedIndex] = []
         self._drafts: dict[int, BlockDraft] = {}  # by number, ascending
         self._next_draft = 0
@@ -119,22 +122,34 @@ class QuerySteM:
 
     def _lay_out(self) -> None:
         """Give the new queries their places, in blocks or led."""
-        if len(self._new) + len(self._young) < self._leading.least:
+        if len(self._new) + len(self._young) < self._look_at:
             for slot, packed in self._new.items():
                 self._place_in_block(slot, packed)
             self._young.update(dict.fromkeys(self._new))
         else:
-            for slot in self._young:
-                self._new[slot] = self._take_from_block(slot)
-            self._young.clear()
-            columns = gather(self._new.items(), self.schema)
-            led, rest = self._divide(columns)
-            for slot in rest.tolist():
-                self._place_in_block(slot, self._new[slot])
-            if led is not None:
-                self._indexes.append(LedIndex.of(led))
+            self._lead()
         self._new.clear()
         self._merge_indexes()
+
+    def _lead(self) -> None:
+        """Look which of the young and new queries are led; the others' places are in blocks."""
+        young = {slot: self._find_packed(slot) for slot in self._young}
+        looked_at = young | self._new
+        led, rest = self._divide(gather(looked_at.items(), self.schema))
+        saved = _count_blocks(len(looked_at)) - _count_blocks(len(rest))
+        if len(looked_at) < self._leading.few and not saved:
+            self._look_at = min(len(looked_at) + BLOCK, self._leading.few)
+            led, rest = None, np.array([*self._new], np.int64)
+            self._young.update(dict.fromkeys(self._new))
+        else:
+            self._look_at = self._leading.least
+            for slot in self._young:
+                self._take_from_block(slot)
+            self._young.clear()
+        for slot in rest.tolist():
+            self._place_in_block(slot, looked_at[slot])
+        if led is not None:
+            self._indexes.append(LedIndex.of(led))
 
     def _divide(self, columns: PredicateColumns) -> tuple[LedQueries | None, npt.NDArray[np.int64]]:
         """Index the queries a factor leads to; return also the slots of the others."""
@@ -204,6 +219,10 @@ class QuerySteM:
         for index in self._indexes:
             if (place := index.find(slot)) is not None:
                 index.remove(place)
+
+    def _find_packed(self, slot: int) -> bytes:
+        number, position = divmod(self._place[slot], BLOCK)
+        return self._drafts[number].packed[position]
 
     def _take_from_block(self, slot: int) -> bytes:
         """Free a slot's place in its block; return its packed factors."""
@@ -294,6 +313,10 @@ class QuerySteM:
             + len(self._never)
         )
         return tables + places + texts + 100 * known
+
+
+def _count_blocks(queries: int) -> int:
+    return -(-queries // BLOCK)
 
 
 def snapshot_queries(

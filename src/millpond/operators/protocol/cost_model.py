@@ -35,6 +35,8 @@ DEALT = 20_000.0
 #: A row put into a join's table; a row looked up in the other table; a pair; a negative tuple
 #: that is later added to the row it takes back.
 BUILT, PROBED, PAIRED, ADDED_UP = 190.0, 100.0, 80.0, 250.0
+#: A row added to a join's sums by key.
+SUMMED = 570.0
 #: A row through δ*; each row of δ*'s state that is looked at; a row through counts; an output row
 #: of either.
 STARRED, WATCHED, COUNTED, GIVEN = 22.0, 0.7, 26.0, 150.0

@@ -24,7 +24,7 @@ _LEAST_RATE, _MOST_FACTOR = 1e-3, 1e6
 
 def name_result(node: Node) -> str:
     """Name what a node of one query computes: equal for all orders in which items are joined."""
-    if isinstance(node, Join):
+    if isinstance(node, Join) and node.sums is None:
         items = sorted(_list_items(node))
         if len(set(items)) == len(items):
             return hash_text(f"joined {items}")

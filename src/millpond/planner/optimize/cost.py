@@ -125,8 +125,9 @@ def find_cheapest(
     """
     numbers = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
+    stripped = strip_expire(root)
     for some in _subsets(rules):
-        plan = strip_expire(rewrite(root, some))
+        plan = rewrite(stripped, some)
         logical.setdefault(plan.key, plan)
     wanted = choices.get(root.logical_key, NOTHING).rewritten
     chosen = [plan for plan in logical.values() if plan.logical_key == wanted]

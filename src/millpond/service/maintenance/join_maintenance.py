@@ -31,7 +31,6 @@ from millpond.service.maintenance.join_rounds import (
     needed_from,
 )
 from millpond.service.maintenance.segment_tasks import SegmentTasks
-from millpond.service.maintenance.suspensions import Suspensions
 from millpond.state.arrow_file import FileMeta
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch_log import EpochLog
@@ -53,7 +52,6 @@ class JoinMaintenance:
         store: The store's directory.
         epochs: Its epoch log.
         tasks: Runs tasks over segments.
-        suspensions: Suspends queries whose own join failed.
     """
 
     def __init__(
@@ -61,13 +59,11 @@ class JoinMaintenance:
         store: Path,
         epochs: EpochLog,
         tasks: SegmentTasks,
-        suspensions: Suspensions,
         settings: JoinSettings | None = None,
     ) -> None:
         self._store = store
         self._log = epochs
         self._tasks = tasks
-        self._suspensions = suspensions
         self.settings = settings or JoinSettings()
         #: What the eddies learnt, by core.
         self.ledgers: dict[int, Ledger] = {}
@@ -171,12 +167,27 @@ class JoinMaintenance:
             ledger.routed += item.routed
 
     def _explode(self, due: Round, exploded: dict[int, int]) -> None:
+        """Store no pairs for uses that have too many of them: invocation joins them.
+
+        They stay without until their query is defined or activated anew.
+        """
+        gone = [use.query_id for use in due.uses if use.number in exploded]
+
+        def change(now: Version) -> EpochChange:
+            left = [id for id in gone if now.joins.core_of(id) is not None]
+            return EpochChange(kind="implicit", joins=JoinChange(drop_uses=left))
+
+        with suppress(StaleChange):
+            self._log.commit(change)
         for use in due.uses:
-            if use.number in exploded:
-                self._suspensions.suspend(
-                    use.query_id,
-                    f"Its join found {exploded[use.number]:,} pairs in one batch, and at most "
-                    f"{self.settings.max_pairs:,} are allowed: narrow its windows or its factors.",
+            query = self._log.version.queries.get(use.query_id)
+            if use.number in exploded and query is not None:
+                log.warning(
+                    "the pairs of query %s are not stored: its join finds %s in one batch, and at"
+                    " most %s are stored; its answers are joined when they are asked for",
+                    query.name,
+                    f"{exploded[use.number]:,}",
+                    f"{self.settings.max_pairs:,}",
                 )
 
     def _commit(self, core: JoinCore, due: Round, probed: Sequence[ProbeResult]) -> None:

@@ -27,8 +27,8 @@ class JoinSettings:
     Attributes:
         shards: Tasks a core is probed by; its SteMs' runs are partitioned by the key's hash.
         routing: The eddy's policy.
-        max_pairs: Pairs one task may find in one batch; a query whose own join finds more is
-            suspended.
+        max_pairs: Pairs one task may find in one batch; of a query whose own join finds more none
+            are stored.
         max_cores: Joins that are kept up to date; of more, those with the most queries. The others
             are joined at invocation.
     """

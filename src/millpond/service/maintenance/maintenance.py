@@ -111,7 +111,7 @@ class Maintenance(Background):
         #: Held in each round, and by who needs segments, joins and summaries to stay as they are.
         self.round = threading.RLock()
         #: What is about joins.
-        self.joins = JoinMaintenance(store, epochs, self._tasks, self.suspensions, settings)
+        self.joins = JoinMaintenance(store, epochs, self._tasks, settings)
 
     def rebuild_matches(self, matches: MatchRef) -> None:
         """Have torn matches made again; until then, invocation matches the segment itself."""

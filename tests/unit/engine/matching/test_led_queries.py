@@ -6,6 +6,7 @@ import math
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ STREAM = Schema(
 )
 SCALAR = ScalarEvaluator()
 NEVER_LED = Leading(least=10**9)
-ALWAYS_LED = Leading(least=1, most_share=2.0)
+ALWAYS_LED = Leading(least=1, few=1, most_share=2.0)
 
 NUMBERS = [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 127, -128, 2**31 - 1, -(2**31)]
 DOUBLES = [0.0, -0.0, 0.5, 3.0, math.nan, math.inf, -math.inf, 1e300]
@@ -161,7 +162,7 @@ class ComingAndGoing(RuleBasedStateMachine):
 class SomeLed(ComingAndGoing):
     """Some queries are led and others not, and which of them changes as they come and go."""
 
-    leading = Leading(least=7, most_share=0.2)
+    leading = Leading(least=7, few=1, most_share=0.2)
 
 
 TestComingAndGoing = ComingAndGoing.TestCase
@@ -174,6 +175,42 @@ def equalities(count: int, first: int = 0) -> list[tuple[int, Factors]]:
     return [
         (first + i, Factors(sets=(("a", points(Domain.INT32, [first + i])),))) for i in range(count)
     ]
+
+
+def wide_ranges(count: int, first: int) -> list[tuple[int, Factors]]:
+    sets = (("b", interval(Domain.INT32, 0, 1_000_000)),)
+    return [(first + i, Factors(sets=sets)) for i in range(count)]
+
+
+def test_few_queries_are_led_where_that_saves_a_block() -> None:
+    def count(equal: int, wide: int) -> tuple[int, int]:
+        queries = [*equalities(equal), *wide_ranges(wide, equal)]
+        found = snapshot_queries(queries, STREAM)
+        return sum(map(len, found.led)), len(found.blocks)
+
+    assert count(511, 0) == (0, 1)
+    assert count(512, 0) == (512, 0)
+    assert count(300, 600) == (0, 2)
+    assert count(400, 600) == (0, 2)
+    assert count(500, 1024) == (500, 2)
+    # From 2,048 on, all are led that can be.
+    assert count(300, 2000) == (300, 4)
+
+
+def test_whether_few_are_led_is_looked_at_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+    divide = QuerySteM._divide
+
+    def note(self: QuerySteM, columns: Any) -> Any:
+        looked.append(len(columns.slots))
+        return divide(self, columns)
+
+    monkeypatch.setattr(QuerySteM, "_divide", note)
+    stem = QuerySteM(STREAM)
+    for slot, query in wide_ranges(2100, 0):
+        stem.add(slot, query)
+        stem.snapshot()
+    assert looked == [512, 1024, 1536, 2048]
 
 
 def test_selective_equalities_are_led_and_wide_ranges_are_not() -> None:
@@ -255,7 +292,7 @@ def test_more_tests_than_are_beside_an_entry() -> None:
 
 
 def test_queries_that_come_one_by_one_are_in_few_indexes() -> None:
-    stem = QuerySteM(STREAM, Leading(least=4, most_share=2.0))
+    stem = QuerySteM(STREAM, Leading(least=4, few=1, most_share=2.0))
     for slot, query in equalities(600):
         stem.add(slot, query)
         stem.snapshot()

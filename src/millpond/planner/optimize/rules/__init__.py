@@ -11,11 +11,12 @@ from collections.abc import Callable
 from millpond.operators.protocol.node import Node
 from millpond.planner.optimize.rules.distinct_push_down import push_down_distinct
 from millpond.planner.optimize.rules.negation_pull_up import pull_up_negation
+from millpond.planner.optimize.rules.sum_by_key import sum_by_key
 
 Rule = Callable[[Node], Node | None]
 
 #: The rules, in the order in which they are tried on a node.
-RULES: tuple[Rule, ...] = (pull_up_negation, push_down_distinct)
+RULES: tuple[Rule, ...] = (pull_up_negation, push_down_distinct, sum_by_key)
 
 
 def rewrite(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
