@@ -32,8 +32,8 @@ from millpond.api.subscribers import Subscribers
 from millpond.api.surface import ServedPond
 from millpond.errors import MillpondError
 from millpond.service import json_values
-from millpond.service.changes.feeds.feed import FEED_PAGE
 from millpond.service.changes.feeds.feed_event import FeedEvent
+from millpond.service.changes.feeds.feed_pages import FEED_PAGE
 from millpond.service.queries.query_selection import QuerySelection
 
 

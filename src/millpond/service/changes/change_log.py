@@ -8,7 +8,7 @@ absent reader blocks nobody, and a page that is read twice is the same twice.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +99,21 @@ class ChangeReader:
         """
         with noting_damage(self._events):
             return pages.list_news(version, shared_id)
+
+    def count_given(
+        self, version: Version, pages: SharedPages, shared_id: int, given: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Count the changes of logs up to an instant of each, by the logs' ids.
+
+        The version is pinned. A log of which something is missing is not among those found; see
+        `SharedPages.count_given`.
+        """
+        logs = np.array(sorted(given), np.int64)
+        upto = np.array([given[id] for id in logs.tolist()], np.int64)
+        with noting_damage(self._events):
+            counts = pages.count_given(version, shared_id, logs, upto)
+        found = zip(logs.tolist(), counts.tolist(), strict=True)
+        return {id: count for id, count in found if count >= 0}
 
     def read_shared(
         self,

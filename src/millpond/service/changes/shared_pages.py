@@ -20,7 +20,7 @@ from millpond.operators.source import LOG
 from millpond.service.answers.invocation import narrow_integers
 from millpond.service.changes.cursor import cursor_prefix
 from millpond.service.results import Changes
-from millpond.state.segment_file import SEQUENCE, get_column, open_segment
+from millpond.state.segment_file import SEQUENCE, TIMESTAMP, get_column, open_segment
 from millpond.state.version import SegmentRef, Version
 
 Ints = npt.NDArray[np.int64]
@@ -94,6 +94,35 @@ class SharedPages:
                 self._logs[segment.id] = logs
             found.append((segment.id, logs))
         return found
+
+    def count_given(self, version: Version, shared_id: int, logs: Ints, upto: Ints) -> Ints:
+        """Count the changes of each log up to an instant, of all logs at once.
+
+        Args:
+            version: The version, which is pinned.
+            shared_id: The id of their shared log.
+            logs: int64, ascending: ids of members that have no change anywhere else.
+            upto: int64: the instant of each.
+
+        Returns:
+            int64: of each log how many changes come up to its instant, kept or not; -1 where
+            something is missing, which reading the log by itself tells.
+
+        Raises:
+            MillpondError: STORE-602 for a corrupt segment.
+        """
+        counts, behind = np.zeros(len(logs), np.int64), np.zeros(len(logs), np.int64)
+        for segment in version.segments(shared_id):
+            table = open_segment(self._store / segment.path, segment.checksum)
+            held = get_column(table, LOG).to_numpy()
+            low, high = np.searchsorted(held, logs, "left"), np.searchsorted(held, logs, "right")
+            ends = _search_each(get_column(table, TIMESTAMP).to_numpy(), low, high, upto)
+            behind += high - ends
+            own = np.flatnonzero(ends > low)
+            numbers = get_column(table, SEQUENCE).to_numpy()[ends[own] - 1]
+            counts[own] = np.maximum(counts[own], numbers + 1)
+        newest = [version.own_clock(id).next_seq for id in logs.tolist()]
+        return np.where(counts + behind == newest, counts, -1)
 
     def read(
         self,
@@ -192,3 +221,14 @@ class SharedPages:
         number = get_column(table, SEQUENCE).to_numpy()[rows]
         wanted = number >= places[owner]
         return _Found(table, owner[wanted], rows[wanted], number[wanted])
+
+
+def _search_each(values: Ints, low: Ints, high: Ints, upto: Ints) -> Ints:
+    """Where, of each range of ascending values, those up to its own bound end."""
+    low, high = low.copy(), high.copy()
+    while len(open_ := np.flatnonzero(low < high)):
+        middle = (low[open_] + high[open_]) // 2
+        is_given = values[middle] <= upto[open_]
+        low[open_[is_given]] = middle[is_given] + 1
+        high[open_[~is_given]] = middle[~is_given]
+    return low

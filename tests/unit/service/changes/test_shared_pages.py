@@ -133,3 +133,27 @@ def test_a_gap_is_not_read_over(tmp_path: Path) -> None:
     # Change 2 of log 4 is missing, and what log 9's reader has not read was trimmed.
     assert read(pages, version, {4: 0, 9: 3, 5: 0}) == {4: None, 9: None, 5: None}
     assert read(pages, version, {9: 5}) == {9: [(6, 95), (7, 96)]}
+
+
+def test_what_was_given_is_counted_of_all_logs_at_once(tmp_path: Path) -> None:
+    first = [(4, 0, 40), (4, 1, 41), (9, 0, 90)]
+    second = [(4, 2, 42), (5, 0, 50), (9, 1, 91), (9, 2, 92)]
+    version = make_version(tmp_path, first, second)
+    pages = SharedPages(tmp_path, "abc123")
+
+    def count(*upto: int) -> list[int]:
+        return pages.count_given(version, 1, np.array([4, 5, 9]), np.array(upto)).tolist()
+
+    # The instants are the numbers.
+    for instant in range(-1, 4):
+        of_each = [sum(n <= instant for n in range(many)) for many in (3, 1, 3)]
+        assert count(instant, instant, instant) == of_each
+    assert count(1, -1, 2) == [2, 0, 3]
+
+
+def test_nothing_is_counted_over_a_gap(tmp_path: Path) -> None:
+    version = make_version(tmp_path, [(4, 0, 40), (9, 5, 95)], [(4, 2, 42), (9, 6, 96)])
+    pages = SharedPages(tmp_path, "abc123")
+    # Of log 9 the first five are not kept, which is to be told where they are asked for.
+    assert pages.count_given(version, 1, np.array([4, 9]), np.array([0, 4])).tolist() == [-1, -1]
+    assert pages.count_given(version, 1, np.array([4, 9]), np.array([2, 5])).tolist() == [3, 6]

@@ -15,6 +15,7 @@ needs no number of each query, and many queries share one instant (`feed_cursor.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -34,15 +35,18 @@ from millpond.service.changes.feeds.feed_member import (
     group_by_streams,
 )
 from millpond.service.changes.feeds.feed_members import FeedMembers
-from millpond.service.changes.feeds.feed_pages import FeedPages, FoundChanges
+from millpond.service.changes.feeds.feed_pages import (
+    FEED_PAGE,
+    LARGEST_PAGE,
+    FeedPages,
+    FoundChanges,
+)
 from millpond.service.changes.feeds.feed_parts import FeedParts, find_place, find_streams
 from millpond.service.json_values import instant_text, type_name
 from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
 
-#: Events of a page, about, unless asked otherwise.
-FEED_PAGE = 1_000
 #: Changes of a page that is looked through and not given.
 _PASSED = 1_000_000
 
@@ -67,6 +71,8 @@ class Feed:
         self._known: object = None
         self._marked = ""
         self._is_new = True
+        #: Members of which the number of the last change that was given is still to be found.
+        self._unnumbered: list[Member] = []
         self._ids: list[int] | None = None
         if selection.names is not None:
             found = parts.directory.find(parts.log.version, selection)
@@ -81,8 +87,11 @@ class Feed:
         """Where another feed of the selection goes on after everything this one gave."""
         return self._write_cursor(self._find_places())
 
-    def read(self, limit: int = FEED_PAGE) -> list[FeedEvent]:
+    def read(self, limit: int | None = None) -> list[FeedEvent]:
         """The next events, at most `limit` changes; none if there is nothing new.
+
+        Without a limit they are about `FEED_PAGE`, or more where many queries have news: some
+        changes of each have to be read to know their order, so a small page costs as much.
 
         Raises:
             MillpondError: POND-410 once the pond is closed; POND-412 once changes that may have
@@ -96,6 +105,7 @@ class Feed:
         found = self._pages.find(limit)
         self._tell_trimmed(found)
         events, self._events = self._events, []
+        limit = limit or LARGEST_PAGE
         events += self._give(found, limit)
         if found.is_all and len(found.row) <= limit:
             for member in self._members:
@@ -220,6 +230,7 @@ class Feed:
                 self._join(version, known, failures.get(query.id), places or {})
         self._members.forget_order()
         self._members.shared_pages.forget()
+        self._find_numbers()
         self._is_new = False
 
     def _join(
@@ -244,7 +255,28 @@ class Feed:
             self._put_inside(member, run.number)
         else:
             assert run.upto is not None
-            self._put_behind(member, run.upto)
+            member.given = max(member.given, run.upto)
+            self._unnumbered.append(member)
+
+    def _find_numbers(self) -> None:
+        """Find the numbers of the last changes that were given, where instants are known alone."""
+        members, self._unnumbered = self._unnumbered, []
+        given: dict[int, dict[int, int]] = defaultdict(dict)
+        counts: dict[int, int] = {}
+        pages = self._members.shared_pages
+        with self._parts.log.pin() as version:
+            for member in members:
+                log = member.log and version.streams.get(member.log.id)
+                if log and log.shared_log is not None and not version.segments(log.id):
+                    given[log.shared_log][log.id] = member.given
+            for shared_id, upto in given.items():
+                counts |= self._parts.reader.count_given(version, pages, shared_id, upto)
+        for member in members:
+            assert member.log is not None
+            if member.log.id in counts:
+                member.number = max(member.number, counts[member.log.id])
+            else:
+                self._put_behind(member, member.given)
 
     def _put_inside(self, member: Member, number: int) -> None:
         """Put the feed behind a change of a member, perhaps within its instant."""

@@ -19,6 +19,10 @@ from millpond.service.changes.shared_pages import PAGE_BYTES
 from millpond.service.results import Changes
 from millpond.state.version import Version
 
+#: Changes of a page, unless asked otherwise.
+FEED_PAGE = 1_000
+#: The most changes of a page of which nobody says how many it has.
+LARGEST_PAGE = 10_000
 #: The fewest changes of a query that are read at a time.
 _LEAST_READ = 16
 
@@ -84,10 +88,15 @@ class FeedPages:
         self._parts = parts
         self._members = members
 
-    def find(self, limit: int) -> FoundChanges:
-        """Read the changes that are there behind the members' places, and put them in order."""
+    def find(self, limit: int | None) -> FoundChanges:
+        """Read the changes that are there behind the members' places, and put them in order.
+
+        Args:
+            limit: How many are looked for; None: more where many members have some.
+        """
         with self._parts.log.pin() as version:
             behind = self._members.find_behind(version)
+            limit = limit or min(max(FEED_PAGE, 4 * len(behind)), LARGEST_PAGE)
             most = max(_LEAST_READ, limit // max(1, len(behind)))
             most_bytes = PAGE_BYTES // max(1, len(behind))
             read = self._read_shared(version, behind, most)
@@ -116,20 +125,26 @@ class FeedPages:
             The last instant whose changes are given, and the place of the run that ends there;
             None if all changes are there.
         """
+        size: int | None = None
         while True:
             ends = [(run.end, place) for place, run in enumerate(runs) if run.end is not None]
             if not ends:
                 return None
             horizon = min(ends)
             given = sum(run.count_upto(horizon[0]) for run in runs)
-            size = sum(page.table.nbytes for run in runs for page in run.pages)
-            if given >= limit // 2 or size >= PAGE_BYTES:
+            if given >= limit // 2:
+                return horizon
+            if size is None:
+                size = sum(page.table.nbytes for run in runs for page in run.pages)
+            if size >= PAGE_BYTES:
                 return horizon
             run = runs[horizon[1]]
             assert run.member.log is not None
             position, name = run.pages[-1].position, run.member.query.name
             most, reader = limit - given, self._parts.reader
-            run.add(reader.read(run.member.log, name, position, most, PAGE_BYTES))
+            page = reader.read(run.member.log, name, position, most, PAGE_BYTES)
+            run.add(page)
+            size += page.table.nbytes
 
     def find_upto(self, places: Places, limit: int) -> FoundChanges:
         """Read the changes behind the members' places and up to those of a cursor.

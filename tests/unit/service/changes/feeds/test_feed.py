@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.service.changes import derivations
+from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.feeds.feed import Feed
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.json_values import instant_text
@@ -184,6 +186,31 @@ def test_a_query_that_was_followed_before_begins_where_the_feed_is(tmp_path: Pat
         every = [(c.number, c.at, c.sign, c.row) for c in pond.query("between").fetch()]
     assert running == resumed
     assert running["between"] == [change for change in every if change[1] >= 9 * SECOND]
+
+
+def test_a_feed_is_opened_at_a_cursor_without_reading_each_log(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        register(pond, f"q{number}", "s", number % 3)
+    first = pond.open_feed(TAGGED)
+    push(pond, "s", (1, 1), (2, 3), (9, 2))
+    advance(pond)
+    seen = first.read(40)
+    push(pond, "s", (20, 7), (30, 1))
+    advance(pond)
+    read: list[str] = []
+    read_log = ChangeReader.read
+
+    def count(self: ChangeReader, log: StreamDef, name: str, *given: Any, **named: Any) -> Any:
+        read.append(name)
+        return read_log(self, log, name, *given, **named)
+
+    monkeypatch.setattr(ChangeReader, "read", count)
+    feed = pond.open_feed(TAGGED, seen[-1].cursor)
+    assert len(read) <= 1  # that of the query in whose changes the reader was cut
+    rest = read_all(feed)
+    assert changes_by_query([*seen, *rest]) == fetch_all(pond)
 
 
 def test_what_happens_to_queries_is_told_and_the_feed_goes_on(pond: Pond) -> None:

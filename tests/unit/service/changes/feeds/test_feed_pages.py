@@ -103,6 +103,21 @@ def test_one_query_with_most_of_the_changes_does_not_make_pages_small(pond: Pond
     assert len({_shown(event) for event in together}) == len(together) > 1000
 
 
+def test_a_page_is_as_large_as_it_has_to_be_read(pond: Pond) -> None:
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, k STRING, v INTEGER) TIMESTAMP BY ts")
+    texts = [(f"SELECT v FROM s WHERE v >= {n % 5}", f"q{n}") for n in range(300)]
+    for text, name in texts:
+        pond.register(text, name, changes="from beginning", follow=True)
+    pond.ingest("s", rows(*range(20)))
+    pond.catch_up()
+    feed, sizes = pond.open_feed(QuerySelection("q")), []
+    while changes := [event for event in feed.read() if event.kind == "change"]:
+        sizes.append(len(changes))
+    # Sixteen changes of each query are read; a thousand of them were given, again and again.
+    assert len(sizes) <= 4
+    assert sum(sizes) == sum(19 - n % 5 for n in range(300))
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_a_page_of_a_feed_is_bounded_in_bytes(
     pond: Pond, monkeypatch: pytest.MonkeyPatch, is_shared: bool
