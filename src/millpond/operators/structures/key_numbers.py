@@ -27,6 +27,8 @@ _STORE = types.Array(types.int64, 2, "C")
 
 #: Keys that a new table has room for; tables of fewer keys are never compacted.
 _ROOM = 64
+#: How many columns a word says of whether they are NULL.
+_MARKED = 62
 
 
 @compiled(types.int64(_WORDS, I64, _STORE, types.int64, types.boolean, I64))
@@ -74,9 +76,11 @@ class KeyNumbers:
 
     def __init__(self, columns: Sequence[pa.DataType]) -> None:
         self._types = list(columns)
+        #: A word a column, and behind them words whose bits say which columns are NULL.
+        self._width = len(self._types) + 1 + len(self._types) // _MARKED
         #: By column, the numbers of its distinct values; None until it has values that need any.
         self._texts: list[TextNumbers | None] = [None] * len(self._types)
-        self._store = np.empty((_ROOM, len(self._types) + 1), np.int64)
+        self._store = np.empty((_ROOM, self._width), np.int64)
         self._table = np.full(2 * _ROOM, -1, np.int64)
         self._count = 0
 
@@ -142,15 +146,13 @@ class KeyNumbers:
 
     def _words(self, columns: Sequence[pa.Array], insert: bool) -> npt.NDArray[np.int64]:
         length = len(columns[0]) if columns else 0
-        words = np.zeros((length, len(self._types) + 1), np.int64)
+        words = np.zeros((length, self._width), np.int64)
         for place, column in enumerate(columns):
             words[:, place] = self._word(place, column, insert)
             if column.null_count:
                 missing = column.is_null().to_numpy(zero_copy_only=False)
                 words[missing, place] = 0
-                words[missing, -1] |= 1 << (place % 62)
-                if place >= 62:
-                    raise ValueError("a key of more than 62 columns")
+                words[missing, len(columns) + place // _MARKED] |= 1 << (place % _MARKED)
         return words
 
     def _word(self, place: int, column: pa.Array, insert: bool) -> npt.NDArray[Any]:

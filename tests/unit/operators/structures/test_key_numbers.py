@@ -54,6 +54,18 @@ def test_what_is_forgotten_leaves_the_order_of_the_rest(
     assert keys.number(columns(gone)).tolist() == list(range(len(left), len(distinct)))
 
 
+@pytest.mark.parametrize("width", [61, 62, 63, 124, 125, 300])
+def test_keys_of_very_many_columns(width: int) -> None:
+    """Each column may be NULL; zero is not NULL."""
+    keys = KeyNumbers([pa.int64()] * width)
+    rows = [[None if row == place else 0 for place in range(width)] for row in range(width)]
+    rows.append([0] * width)
+    given = [pa.array([row[place] for row in rows], pa.int64()) for place in range(width)]
+    assert keys.number(given).tolist() == list(range(width + 1))
+    moved = keys.compact(np.arange(width + 1) % 2 == 0)
+    assert keys.find(given).tolist() == moved.tolist()
+
+
 def test_many_rows_grow_the_table() -> None:
     keys = KeyNumbers([pa.int64()])
     values = pa.array(np.arange(5_000) * 977)

@@ -11,6 +11,7 @@ is the cost model's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from millpond.operators.aggregation.aggregate import Aggregate
@@ -19,9 +20,11 @@ from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.sum import SumOfDoubles, SumOfWholes
 from millpond.operators.group_by import GroupBy
 from millpond.operators.join import Join
+from millpond.operators.project import Project
 from millpond.operators.protocol.delta import places_in
 from millpond.operators.protocol.node import Node
 from millpond.operators.structures.value_digits import has_digits
+from millpond.operators.union import Union
 
 #: The aggregates that are functions of sums and counts.
 _LINEAR = (Count, SumOfWholes, SumOfDoubles, Average)
@@ -29,28 +32,47 @@ _LINEAR = (Count, SumOfWholes, SumOfDoubles, Average)
 
 def sum_by_key(node: Node) -> Node | None:
     """Apply the rule to a node; None if it does not apply."""
-    if not isinstance(node, GroupBy) or not isinstance(node.input.input, Join):
-        return None
-    join = node.input.input
-    if join.predicates or join.sums is not None:
+    if not isinstance(node, GroupBy):
         return None
     added: set[int] = set()
     read = _list_places(node.input.by)
+    types = node.input.input.schema.types
     for aggregate in node.aggregates:
         argument = aggregate.argument
         read |= _list_places((argument.chosen,))
         own = _list_places((argument.column,))
-        if _is_linear(aggregate) and has_digits(join.schema.field(min(own)).type):
+        if _is_linear(aggregate) and all(has_digits(types[p]) for p in own):
             added |= own
         else:
             read |= own
-    sums = {join.keep[p] for p in added} - {join.keep[p] for p in read}
-    width = len(join.left.schema)
-    sums -= {*join.left_keys, *(width + p for p in join.right_keys)}
-    if sums != {p for p in sums if join.keep.count(p) == 1}:
+    summed = _keep_sums(node.input.input, added - read)
+    if summed is node.input.input:
         return None
-    summed = replace(join, sums=tuple(sorted(sums)))
     return replace(node, input=replace(node.input, input=summed))
+
+
+def _keep_sums(node: Node, added: set[int]) -> Node:
+    """Have the joins below keep sums of columns of which sums are wanted, at some places.
+
+    An outer join is a union of a join and of rows without partners.
+    """
+    if isinstance(node, Union):
+        return _over(node, [_keep_sums(i, added) for i in node.inputs])
+    if isinstance(node, Project):
+        passed = {e for p, e in enumerate(node.expressions) if isinstance(e, int) and p in added}
+        rest = tuple(e for p, e in enumerate(node.expressions) if p not in added or e not in passed)
+        return _over(node, [_keep_sums(node.input, passed - _list_places(rest))])
+    if not isinstance(node, Join) or node.predicates or node.sums is not None:
+        return node
+    width = len(node.left.schema)
+    sums = {node.keep[p] for p in added}
+    sums -= {*node.left_keys, *(width + p for p in node.right_keys)}
+    sums -= {place for p, place in enumerate(node.keep) if p not in added}
+    return replace(node, sums=tuple(sorted(sums)))
+
+
+def _over(node: Node, inputs: Sequence[Node]) -> Node:
+    return node if tuple(inputs) == node.inputs else node.over_inputs(inputs)
 
 
 def _is_linear(aggregate: Aggregate) -> bool:

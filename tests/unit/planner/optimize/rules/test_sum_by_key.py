@@ -33,6 +33,7 @@ COLUMNS = {
     "f": pa.float32(),
 }
 JOIN = "FROM s [RANGE 3 SECONDS] JOIN t [RANGE 5 SECONDS] ON s.k = t.k"
+LEFT = JOIN.replace("JOIN", "LEFT JOIN")
 #: A query, and the columns of the pairs of which sums are enough.
 SUMMED = {
     f"SELECT count(*) AS c {JOIN}": 0,
@@ -45,6 +46,13 @@ SUMMED = {
     f" {JOIN} GROUP BY 1": 0,
     "SELECT a.g, sum(c.d) AS x FROM s [RANGE 2 SECONDS] a, t [RANGE 2 SECONDS] b,"
     " t [RANGE 2 SECONDS] c WHERE a.k = b.k AND b.k = c.k GROUP BY a.g": 1,
+}
+SUMMED |= {
+    f"SELECT s.g, count(t.d) AS c, sum(t.d) AS x, count(*) AS a {LEFT} GROUP BY s.g": 1,
+    f"SELECT t.g, avg(s.n) AS x, sum(t.e) AS y {LEFT} GROUP BY t.g": 2,
+    f"SELECT h, sum(x) AS y, sum(z) AS w FROM"
+    f" (SELECT s.g || 'x' AS h, t.d AS x, s.n % 3 AS z {JOIN}) q GROUP BY h": 1,
+    f"SELECT sum(x) AS y FROM (SELECT s.d AS x {JOIN} UNION ALL SELECT d FROM t) q": 1,
 }
 #: Queries that need pairs.
 PAIRS = (
