@@ -60,11 +60,13 @@ def write_logs(
 
 
 def write_log(store: str, log_id: int, changes: pa.Table) -> list[BuiltSegment]:
-    """Write changes of one change log, with `__at` and `__sign`, as its segments.
+    """Write changes of one change log, with `__at` and `__sign`, as its segments; none of none.
 
     Raises:
         MillpondError: STORE-603, a file cannot be written.
     """
+    if not changes.num_rows:
+        return []
     stamps = changes["__at"].cast(pa.int64())
     elements = changes.drop_columns(["__at"]).append_column(TIMESTAMP, stamps)
     parts = []
