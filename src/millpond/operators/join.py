@@ -48,14 +48,19 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
 from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
-from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
+from millpond.operators.structures.join_side import (
+    PAIRS_AT_ONCE,
+    Side,
+    compact_both,
+    drop_keys,
+)
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.release_rules import find_rules
 from millpond.operators.structures.releases import Releases
 from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
 #: How many rows one step may join.
-MOST_ROWS = 20000000
+MOST_ROWS = 20_000_000
 #: About how many digits a sum has.
 _DIGITS = 4
 
@@ -418,16 +423,8 @@ class SummedJoining:
     def _compact(self) -> None:
         """Forget lumps without rows, and then the keys that neither side has."""
         done = [side.compact() for side in self._sides]
-        if not any(done) or not self._node_keys[0]:
-            return
-        alive = np.zeros(len(self._keys), bool)
-        for side in self._sides:
-            alive[side.numbers()] = True
-        living = int(alive.sum())
-        if self._keys.is_worth_compacting(living):
-            moved = self._keys.compact(alive)
-            for side in self._sides:
-                side.renumber(moved, living)
+        if any(done) and self._node_keys[0]:
+            drop_keys(self._sides, self._keys)
 
     def size(self) -> int:
         return sum(side.alive for side in self._sides)

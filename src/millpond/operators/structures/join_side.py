@@ -7,7 +7,8 @@ like rows until then, so they are also added up when they are half of all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -250,15 +251,26 @@ def compact_both(
         if side.is_worth_compacting(upto, due, purging.by_share):
             side.compact(upto)
             done = True
-    if not done or keys is None:
-        return None
+    return drop_keys((left, right), keys) if done and keys is not None else None
+
+
+class Numbered(Protocol):
+    """What is kept by the numbers of keys."""
+
+    def numbers(self) -> Ints: ...
+
+    def renumber(self, moved: Ints, most: int) -> None: ...
+
+
+def drop_keys(sides: Sequence[Numbered], keys: KeyNumbers) -> tuple[Ints, int] | None:
+    """Drop the keys that no side has, where they are most; return as `compact_both` does."""
     alive = np.zeros(len(keys), bool)
-    alive[left.numbers()] = True
-    alive[right.numbers()] = True
+    for side in sides:
+        alive[side.numbers()] = True
     living = int(alive.sum())
-    if not living or keys.is_worth_compacting(living):
-        moved = keys.compact(alive)
-        for side in (left, right):
-            side.renumber(moved, living)
-        return moved, living
-    return None
+    if living and not keys.is_worth_compacting(living):
+        return None
+    moved = keys.compact(alive)
+    for side in sides:
+        side.renumber(moved, living)
+    return moved, living
