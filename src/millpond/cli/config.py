@@ -148,7 +148,7 @@ def _list_settings(context: typer.Context, command: str) -> dict[str, Any] | Non
     return {p.name: p for p in found.params if p.param_type_name == "option" and p.name is not None}
 
 
-def _check_environment(context: typer.Context, command: str) -> None:
+def _check_environment(context: Any, command: str) -> None:
     """Raises SERVE-712 if the environment has a variable of a command that is no setting of it."""
     found = _group(context).get_command(context, command)
     if found is None or isinstance(found, TyperGroup):
