@@ -33,7 +33,7 @@ from _harness import console, processor_seconds, seconds, show, spread
 from matching import matched
 from millpond.service.open_pond import open_pond
 from peers.standing import MISSING, PEERS, Peer
-from workloads.interests import ATTRIBUTES, SPAN, STREAM, ranges, texts
+from workloads.interests import ATTRIBUTES, SPAN, ranges, texts
 
 Run = dict[str, float]
 
@@ -73,13 +73,26 @@ class Workload:
             self.table[:rows].tofile(path)
         return path
 
+    @property
+    def attributes(self) -> tuple[str, ...]:
+        """The attributes of an element: the peers have no more either."""
+        return ATTRIBUTES[: self.table.shape[1]]
+
+    def stream(self) -> str:
+        """The statement that makes the stream of the elements in `parquet`."""
+        attributes = ", ".join(f"{name} INTEGER" for name in self.attributes)
+        return (
+            f"CREATE STREAM s ({attributes})"
+            f" USING parquet OPTIONS (path '{self.parquet()}', maxFilesPerTrigger '1000')"
+        )
+
     def parquet(self) -> Path:
-        """Parquet files of all elements, for the stream of `STREAM`."""
+        """Parquet files of all elements."""
         folder = self._base / "parquet"
         if not folder.exists():
             folder.mkdir()
             for number, part in enumerate(np.array_split(self.table, 8)):
-                columns = {a: part[:, min(i, part.shape[1] - 1)] for i, a in enumerate(ATTRIBUTES)}
+                columns = dict(zip(self.attributes, part.T, strict=True))
                 pq.write_table(pa.table(columns), folder / f"part-{number:04d}.parquet")
         return folder
 
@@ -108,7 +121,7 @@ def through_millpond(workload: Workload) -> Run:
     store = Path(tempfile.mkdtemp(prefix="millpond-bench-"))
     try:
         with open_pond(store, bounded=True, spark=SparkSession.getActiveSession()) as pond:
-            pond.execute(STREAM.format(name="s", path=workload.parquet(), files=1_000))
+            pond.execute(workload.stream())
             registered = seconds(
                 lambda: pond.register_many([(t, None, {}) for t in workload.texts])
             )
@@ -166,6 +179,7 @@ def measure(
         else:
             engines[peer.name] = lambda p=peer: through_peer(p, workload, scale, timeout)
     runs: dict[str, list[Run]] = {name: [] for name in engines}
+    through_millpond(workload)  # the peers have half of their elements before their clock runs
     for _ in range(repeats):
         for name, run in engines.items():
             if name in skipped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -43,6 +44,15 @@ def files(package: Path) -> set[str]:
         for path in package.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+
+
+def test_one_duckdb_is_allowed_which_is_that_of_the_tests() -> None:
+    """2.0.1 finds another row for 0.0 in a join, and splits an empty text otherwise than 2.0.0."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    allowed = [name for name in project["dependencies"] if name.startswith("duckdb")]
+    assert len(allowed) == 1
+    assert allowed[0].startswith("duckdb==")
+    assert allowed[0] in (ROOT / "requirements.lock").read_text().splitlines()
 
 
 def test_a_wheel_holds_every_file_of_the_package(built: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.planner.long_shapes import SHAPES
+from tests.waiting import measure_least
 
 from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError
@@ -17,6 +18,9 @@ from millpond.work import limit_work
 
 #: Of the processor's time; the slowest takes a third of it.
 SECONDS = 15.0
+#: What a statement may take beyond its deadline, of the processor's time; the whole of each quick
+#: one takes more.
+MORE = 0.9
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +55,14 @@ def test_a_long_statement_ends(pond: Pond, shape: str) -> None:
 @pytest.mark.parametrize("shape", each("sums", "GROUP BY", "a wrong conjunct over a join"))
 @pytest.mark.parametrize("seconds", [0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_a_long_statement_ends_at_its_deadline(pond: Pond, shape: str, seconds: float) -> None:
-    began = time.process_time()
-    with limit_work(seconds):
-        code = find_error(pond, SHAPES[shape])
-    assert time.process_time() - began < seconds + 2.0
-    assert code is None or code.startswith(("CQL-", "POND-"))
+    codes = []
+
+    def ask(attempt: int) -> None:
+        with limit_work(seconds):
+            codes.append(find_error(pond, f"{SHAPES[shape]} -- {attempt}"))
+
+    assert measure_least(ask, seconds + MORE) < seconds + MORE
+    assert all(code is None or code.startswith(("CQL-", "POND-")) for code in codes)
 
 
 def test_no_statement_of_a_program_takes_longer_than_the_pond_allows(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI
 from flights import FLIGHTS_CSV, SCHEMA
 from local_http import local_client
+from tests.waiting import measure_least
 
 from millpond.api import listening
 from millpond.api.app import create_app
@@ -103,11 +104,15 @@ def test_a_client_gives_its_request_seconds(flights: Pond) -> None:
 def test_reading_and_planning_a_statement_end_too(flights: Pond) -> None:
     keys = ", ".join(f"number + {k}" for k in range(4_500))
     with local_client(create_app(flights)) as http:
-        began = time.process_time()
-        answer = ask(http, f"SELECT count(*) AS n FROM flights GROUP BY {keys}", max_seconds=0.1)
-        assert time.process_time() - began < 2.1
-    assert answer.status_code == 422
-    assert answer.json()["error"]["code"] == "POND-405"
+        answers = []
+
+        def ask_long(attempt: int) -> None:
+            text = f"SELECT count(*) AS n FROM flights GROUP BY {keys} -- {attempt}"
+            answers.append(ask(http, text, max_seconds=0.1))
+
+        assert measure_least(ask_long, 2.1) < 2.1
+    assert {answer.status_code for answer in answers} == {422}
+    assert {answer.json()["error"]["code"] for answer in answers} == {"POND-405"}
 
 
 def test_the_deadline_is_of_the_request_and_not_of_a_statement(flights: Pond) -> None:

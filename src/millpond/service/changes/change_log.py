@@ -266,7 +266,12 @@ class ChangeReader:
 
 
 def _within(parts: Sequence[pa.Table], most: int) -> list[pa.Table]:
-    """The first rows that have at most so many bytes together, or the first row."""
+    """The first rows that have at most so many bytes together, or the first row.
+
+    >>> numbers = pa.table({"n": range(10)})  # of eight bytes each
+    >>> [part.num_rows for part in _within([numbers, numbers, numbers], 100)]
+    [10, 2]
+    """
     kept: list[pa.Table] = []
     for part in parts:
         count = part.num_rows

@@ -148,7 +148,8 @@ def _choose(
                 after = point
                 break
         elif epoch is None:
-            asked, before = point, point if point.is_whole else before
+            if point.at:  # before its first epoch a store is of no instant
+                asked, before = point, point if point.is_whole else before
         elif point.epoch == epoch and point.is_whole:
             asked = point  # with everything acknowledged before the next epoch
         elif point.is_whole and point.epoch < epoch:

@@ -95,6 +95,19 @@ def test_before_the_first_backup_nothing_is_kept(pond, tmp_path, clock):
     assert "It has epoch" in raised.value.detail
 
 
+def test_there_is_no_store_before_its_first_epoch(tmp_path, clock):
+    """An instant of a wrong year is no reason to start with an empty store."""
+    clock.set(5 * SECOND)
+    with open_local(tmp_path / "store", clock) as pond:
+        pond.execute("CREATE STREAM s (n BIGINT)")
+        backup_store(tmp_path / "store", tmp_path / "b", clock=clock)
+    with pytest.raises(MillpondError, match=r"STORE-604.*that instant") as raised:
+        restore(tmp_path, at=4 * SECOND)
+    assert "It has epoch 1 of 1970-01-01 00:00:05" in raised.value.detail
+    assert not (tmp_path / "to").exists()
+    assert restore(tmp_path, at=5 * SECOND).point.epoch == 1
+
+
 def test_a_store_is_never_restored_over_another(pond, tmp_path, clock):
     live(pond, tmp_path, clock, upto=2, every=1)
     for taken in ("store", "b"):
