@@ -262,6 +262,7 @@ def _check_types(
             check_window_predicate(leaf, check, tree, text)
         try:
             columns = check.columns(sql)
+            check.check_casts(sql)
         except duckdb.Error as error:
             raise explain_objection(str(error), text, resolver.scopes, prober) from None
         check_predicates(resolver.scopes, prober, text)

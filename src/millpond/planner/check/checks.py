@@ -106,6 +106,7 @@ def check_window_predicate(leaf: Leaf, check: TypeCheck, tree: exp.Expr, text: s
         probe = f"SELECT {to_duckdb(conjunct)} FROM {leaf.table}_stream"
         try:
             type_ = check.columns(probe)[0][1]
+            check.check_casts(probe)
         except duckdb.Error as error:
             complaint = translate_message(str(error))
             raise MillpondError(

@@ -12,6 +12,7 @@ _NO_MATCH = re.compile(r"No function matches the given name and argument types '
 _COMPARE = re.compile(
     r"Cannot (?:compare|mix) values of type (.+?) and (?:type )?(.+?)(?: in | - |$)"
 )
+_CAST = re.compile(r"Unimplemented type for cast \((.+) -> (.+?)\)(?: when|$)")
 _GROUP = re.compile(r'column "(.+?)" must appear in the GROUP BY clause')
 _TYPE = re.compile(r"Type with name (\S+) does not exist")
 _SUBQUERY = re.compile(r"Subquery returns (\d+) columns - expected (\d+)")
@@ -70,6 +71,13 @@ def translate_message(message: str) -> TranslatedMessage:
             f"{_name_type(match[1])} cannot be compared with {_name_type(match[2])}",
             hint=_hint_comparison(match[1], match[2]),
         )
+    if match := _CAST.search(first):
+        return TranslatedMessage(
+            "CQL-205",
+            f"{match[1]} cannot be cast to {match[2]}",
+            detail="Values that are compared or put together are cast to one type.",
+            hint=_hint_cast(match[1], match[2]),
+        )
     if match := _GROUP.search(text):
         return TranslatedMessage(
             "CQL-219",
@@ -99,6 +107,17 @@ def translate_message(message: str) -> TranslatedMessage:
     if "cast" in first.lower() and "type" in first.lower():
         return TranslatedMessage("CQL-205", _lower_first(first))
     return TranslatedMessage("CQL-219", _lower_first(first))
+
+
+def _hint_cast(source: str, target: str) -> str | None:
+    """Say how a number becomes an instant, and an instant a number."""
+    for time, number in ((source, target), (target, source)):
+        if time.startswith(("TIMESTAMP", "DATE")) and _NUMBERS.fullmatch(number):
+            return (
+                "Write an instant as '2024-12-31 10:00:00'. epoch_ms(…) makes a number of an "
+                "instant, and an instant of a number."
+            )
+    return None
 
 
 def _hint_comparison(one: str, other: str) -> str:

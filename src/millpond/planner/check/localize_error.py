@@ -97,8 +97,10 @@ class Prober:
         for group in (None, scope.select.args.get("group")):
             if group is None and objection is not None:
                 break
+            sql = self._sql([node], scope, group)
             try:
-                self._bind(self._sql([node], scope, group))
+                self._bind(sql)
+                self._check.check_casts(sql)
             except duckdb.Error as error:
                 objection = objection or str(error)
             else:

@@ -28,6 +28,7 @@ from millpond.model.casts import try_cast_text
 from millpond.model.duckdb_words import quote_name
 from millpond.model.function_names import names_inside
 from millpond.model.schema import Field
+from millpond.planner.check.casts import check_casts
 from millpond.planner.resolve.duckdb_tree import syntax_tree
 from millpond.planner.resolve.estimates import ESTIMATE
 from millpond.planner.resolve.scope import Leaf
@@ -108,6 +109,20 @@ class TypeCheck:
         with self._interrupted():
             relation = self._session.sql(sql)
         return [(n, str(t)) for n, t in zip(relation.columns, relation.types, strict=True)]
+
+    def check_casts(self, sql: str) -> None:
+        """Refuse a query with a cast that DuckDB binds, and that fails whatever the value is.
+
+        A query whose constants may be very large is not looked at.
+
+        Raises:
+            duckdb.Error: the query has such a cast.
+            MillpondError: POND-405, the request is to end.
+        """
+        check_work()
+        if not can_expand(sql):
+            with self._interrupted():
+                check_casts(self._session, sql)
 
     def syntax_tree(self, sql: str) -> dict[str, object]:
         """Make DuckDB's syntax tree of a query.
