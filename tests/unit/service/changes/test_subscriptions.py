@@ -344,9 +344,7 @@ def test_what_was_done_in_many_steps_is_made_again_in_many_slices(
     monkeypatch.setattr(segment_inputs, "FEW", 100)
     monkeypatch.setattr(join, "MOST_ROWS", 20_000)
     store = tmp_path / "store"
-    text = (
-        "SELECT max(a.v + b.v) AS m FROM s [RANGE 1 HOUR] a, s [RANGE 1 HOUR] b WHERE a.k = b.k"
-    )
+    text = "SELECT max(a.v + b.v) AS m FROM s [RANGE 1 HOUR] a, s [RANGE 1 HOUR] b WHERE a.k = b.k"
     with open_local(store, clock) as pond:
         pond.execute(SCHEMA)
         pond.register(text, "q", changes="from beginning")
