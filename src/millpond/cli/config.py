@@ -10,7 +10,9 @@ that is Click's order, which does all of it here. The file is TOML with a table 
 
 from __future__ import annotations
 
+import difflib
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,8 +42,11 @@ def use_config(context: typer.Context, path: Path | None) -> None:
 
     Raises:
         MillpondError: SERVE-712, the file cannot be read, names a command or a setting there is
-            not, or gives a setting a value it cannot have.
+            not, or gives a setting a value it cannot have; or the environment has a variable of
+            the command that is no setting.
     """
+    if context.invoked_subcommand is not None:
+        _check_environment(context, context.invoked_subcommand)
     if path is None:
         return
     try:
@@ -79,7 +84,8 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
     """Print each setting of a command as it would be without flags, and where it comes from.
 
     Raises:
-        MillpondError: SERVE-712, there is no such command.
+        MillpondError: SERVE-712, there is no such command, or the environment has a variable of
+            it that is no setting.
     """
     parent = context.find_root()
     found = _group(parent).get_command(parent, command)
@@ -87,6 +93,7 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
         raise MillpondError(
             "SERVE-712", f'no command "{command}"', hint="`millpond --help` lists them."
         )
+    _check_environment(parent, command)
     rows = []
     with found.make_context(command, [], parent=parent, resilient_parsing=True) as own:
         for parameter in found.params:
@@ -139,6 +146,23 @@ def _list_settings(context: typer.Context, command: str) -> dict[str, Any] | Non
     if found is None:
         return None
     return {p.name: p for p in found.params if p.param_type_name == "option" and p.name is not None}
+
+
+def _check_environment(context: Any, command: str) -> None:
+    """Raises SERVE-712 if the environment has a variable of a command that is no setting of it."""
+    found = _group(context).get_command(context, command)
+    if found is None or isinstance(found, TyperGroup):
+        return
+    prefix = f"{context.auto_envvar_prefix}_{command.upper()}_"
+    known = {f"{prefix}{p.name.upper()}" for p in found.params if p.name is not None}
+    for name in sorted(os.environ):
+        if name.startswith(prefix) and name not in known:
+            near = difflib.get_close_matches(name, sorted(known), 1)
+            raise MillpondError(
+                "SERVE-712",
+                f"the variable {name} of the environment is no setting of {command}",
+                hint=f"Did you mean {near[0]}?" if near else "Unset it.",
+            )
 
 
 def _find_fault(context: typer.Context, option: Any, value: Any) -> str | None:

@@ -331,3 +331,31 @@ def test_options_that_a_sink_cannot_have(tmp_path):
             with pytest.raises(MillpondError) as refused:
                 pond.execute(f"CREATE SINK k USING kafka ({given}) FROM QUERY q")
             assert refused.value.code == "CQL-214"
+
+
+def test_a_record_that_is_too_large_is_named_with_the_limit(out, tmp_path, monkeypatch):
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+    monkeypatch.setattr(kafka, "write_changes", lambda changes: changes)
+    large: Any = [{"query": "q", "n": 0}, {"query": "q", "n": 1, "text": "x" * 1_200_000}]
+    config = tmp_path / "kafka.properties"
+    config.write_text("linger.ms=1\n")
+    sender = make_sender({**out.options, "config": str(config)})
+    sent = Delivery("3f2a9c.7.1", "s", "3f2a9c.feed.1", large, [])
+    with pytest.raises(
+        DeliveryError, match=r"1,200,0\d\d bytes.*message\.max\.bytes=1000000"
+    ) as no:
+        sender.send(sent)
+    assert not no.value.is_final
+    config.write_text("message.max.bytes=3000000\n")
+    with pytest.raises(DeliveryError, match=r"raise max\.message\.bytes of the topic") as no:
+        sender.send(sent)
+    assert not no.value.is_final
+    assert out.read() == []
+    limit = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, out.topic, incremental_configs=[limit])
+    for changed in out.admin.incremental_alter_configs([topic]).values():
+        changed.result(30)
+    send_at_last(sender, sent)
+    sender.close()
+    assert numbers(out) == [0, 1]

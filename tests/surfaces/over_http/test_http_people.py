@@ -194,6 +194,50 @@ def test_quotas_of_an_owner(app: FastAPI, tokens: Path, pond: Pond) -> None:
         assert client.post("/v1/statements", json={"text": "SELECT 1 AS x"}).is_success
 
 
+def test_nothing_is_followed_beyond_the_quota_however_it_is_asked_for(
+    app: FastAPI, tokens: Path, pond: Pond
+) -> None:
+    token = make_token(tokens, "carl", "writer", GRANTED, followed=1)
+    body = {"cql": "SELECT ts FROM flights"}
+    with client_of(app, token) as client:
+
+        def state(text: str) -> httpx.Response:
+            return client.post("/v1/statements", json={"text": text})
+
+        assert client.post(
+            "/v1/queries", json={**body, "name": "first", "options": {"follow": True}}
+        ).is_success
+        assert client.post("/v1/queries", json={**body, "name": "awake"}).is_success
+        asleep = {**body, "name": "asleep", "options": {"active": False}}
+        assert client.post("/v1/queries", json=asleep).is_success
+        for second in (
+            client.post("/v1/queries", json={**body, "options": {"Follow": True}}),
+            client.patch("/v1/queries/awake", json={"FOLLOW": True}),
+            client.patch("/v1/queries?queries=awake", json={"Follow": True}),
+            client.patch("/v1/queries/asleep", json={"follow": True}),
+            client.patch("/v1/queries/asleep", json={"follow": True, "active": True}),
+            client.patch("/v1/queries?queries=asleep", json={"follow": True, "active": True}),
+            state("ALTER QUERY asleep SET (follow = true, active = true)"),
+        ):
+            assert (second.status_code, code_of(second)) == (429, "SERVE-714"), second.text
+        followed = pond.followed_among(pond.queries(owner="carl"))
+        assert [query.name for query in followed] == ["first"]
+        assert client.get("/v1/changes?queries=first,asleep").is_success
+
+
+def test_a_statement_that_makes_no_query_needs_no_place_in_the_quota(
+    app: FastAPI, tokens: Path
+) -> None:
+    token = make_token(tokens, "dora", "writer", GRANTED, queries=1, followed=1)
+    made = "one WITH (follow = true) AS SELECT ts FROM flights"
+    with client_of(app, token) as client:
+        for create in ("CREATE QUERY", "CREATE QUERY IF NOT EXISTS", "CREATE OR REPLACE QUERY"):
+            done = client.post("/v1/statements", json={"text": f"{create} {made}"})
+            assert done.is_success, done.text
+        refused = client.post("/v1/statements", json={"text": "CREATE QUERY x AS SELECT 1 AS n"})
+        assert code_of(refused) == "SERVE-714"
+
+
 def test_a_token_sends_so_many_requests_a_second(app: FastAPI, tokens: Path) -> None:
     token = make_token(tokens, "alice", "reader", GRANTED, rate=0.5)
     with client_of(app, token) as client:

@@ -93,3 +93,14 @@ def test_a_wrong_value_of_a_variable_names_the_variable() -> None:
     assert (ran.exit_code, said in ran.stderr) == (2, True)
     ran = CliRunner().invoke(app, ["serve", "--port", "abc"])
     assert (ran.exit_code, said in ran.stderr) == (2, False)
+
+
+@pytest.mark.parametrize("arguments", [["serve"], ["config"], ["config", "serve"]])
+def test_a_variable_that_no_flag_has_is_refused(arguments: list[str]) -> None:
+    """A server whose certificate is misspelt would speak without TLS."""
+    environment = {"MILLPOND_SERVE_TLS_CRT": "cert.pem", "MILLPOND_RUN_NOTHING": "1"}
+    ran = CliRunner().invoke(app, arguments, env=environment)
+    assert ran.exit_code == 1
+    assert "variable MILLPOND_SERVE_TLS_CRT of the environment is no setting" in ran.stderr
+    assert "Did you mean MILLPOND_SERVE_TLS_CERT?" in ran.stderr
+    assert "NOTHING" not in ran.stderr

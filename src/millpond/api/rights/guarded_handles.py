@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from millpond.api.rights.caller import Role
-from millpond.api.rights.quotas import FOLLOW, OwnerQuotas, limit_kept, limit_rows
+from millpond.api.rights.quotas import OwnerQuotas, is_to_follow, limit_kept, limit_rows
 from millpond.api.rights.rights import Rights
 from millpond.api.surface import ServedHandle, ServedStream
 from millpond.catalog.objects import QueryDef
@@ -72,7 +72,7 @@ class GuardedHandle:
         self._rights.check_owner_option(options)
         caller = self._rights.caller
         with self._quotas.counted(caller):
-            if options.get(FOLLOW):
+            if is_to_follow(options):
                 self._quotas.check_follow(caller, [self.definition])
             self._handle.alter(**limit_kept(caller, options, given_only=True))
 

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from millpond.api.rights.caller import Caller, Role
 from millpond.api.rights.guarded_handles import GuardedHandle, GuardedStream
-from millpond.api.rights.quotas import FOLLOW, OwnerQuotas, limit_kept, limit_rows
+from millpond.api.rights.quotas import OwnerQuotas, is_to_follow, limit_kept, limit_rows
 from millpond.api.rights.rights import Rights, missing_query_error, planned_text
 from millpond.api.surface import ControlTables, ServedHandle, ServedPond, ServedStream
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
@@ -129,7 +129,7 @@ class GuardedPond:
             given = {"params": options["params"]} if "params" in options else {}
             owned.append((cql, name, {**own, **given}))
         with self._quotas.counted(rights.caller):
-            follows = sum(bool(options.get(FOLLOW)) for _, _, options in map(parts, owned))
+            follows = sum(is_to_follow(options) for _, _, options in map(parts, owned))
             self._quotas.check_counts(rights.caller, len(owned), follows)
             handles = self._pond.register_many(owned)
         return [GuardedHandle(self._find_inner(h.id), rights, self._quotas) for h in handles]
@@ -161,7 +161,7 @@ class GuardedPond:
         rights.check_owner_option(options)
         own = self._own_selection(rights, selection)
         with self._quotas.counted(rights.caller):
-            if options.get(FOLLOW):
+            if is_to_follow(options):
                 selected = self._pond.list_queries(own).queries
                 self._quotas.check_follow(rights.caller, selected)
             return self._pond.alter_queries(
@@ -197,13 +197,14 @@ class GuardedPond:
         for name in own.names or ():
             rights.check_query(self._find_inner(name).definition)
         with self._quotas.counted(rights.caller):
-            self._quotas.check_follow(rights.caller, self._pond.list_queries(own).queries)
+            active = [q for q in self._pond.list_queries(own).queries if q.active]
+            self._quotas.check_follow(rights.caller, active)
             admitted: dict[int, QueryDef] = {}
 
             def may_have(query: QueryDef) -> bool:
                 if not rights.may_read_query(query) or (admits is not None and not admits(query)):
                     return False
-                if query.id not in admitted:
+                if query.active and query.id not in admitted:
                     try:
                         self._quotas.check_follow(rights.caller, [*admitted.values(), query])
                     except MillpondError:
@@ -446,15 +447,17 @@ class GuardedPond:
     def _check_statement_quotas(self, rights: Rights, statement: Statement) -> None:
         match statement:
             case statements.CreateQuery():
-                follow = statement.options.get(FOLLOW)
-                there = isinstance(self._pond.names.find(statement.name), QueryDef)
-                added = int(not (statement.or_replace and there))
-                self._quotas.check_counts(rights.caller, added, int(bool(follow)))
+                follows = is_to_follow(statement.options)
+                found = self._pond.names.find(statement.name)
+                if not isinstance(found, QueryDef):
+                    self._quotas.check_counts(rights.caller, 1, int(follows))
+                elif statement.or_replace and follows:
+                    self._quotas.check_follow(rights.caller, [found])
             case statements.Fetch():
                 found = self._pond.names.find(statement.name)
                 if isinstance(found, QueryDef):
                     self._quotas.check_follow(rights.caller, [found])
-            case statements.Alter(kind="query") if statement.options.get(FOLLOW):
+            case statements.Alter(kind="query") if is_to_follow(statement.options):
                 found = self._pond.names.find(statement.name)
                 if isinstance(found, QueryDef):
                     self._quotas.check_follow(rights.caller, [found])

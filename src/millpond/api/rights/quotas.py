@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,9 +13,6 @@ from millpond.api.surface import ServedHandle, ServedPond
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.service.queries.query_selection import QuerySelection
-
-#: The option that has a query's changes computed, and so counts as following the query.
-FOLLOW = "follow"
 
 
 class OwnerQuotas:
@@ -27,13 +24,13 @@ class OwnerQuotas:
         self._counting: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
 
     def check_follow(self, caller: Caller, queries: Sequence[QueryDef]) -> None:
-        """Raise SERVE-714 if following these too is more than the owner's quota."""
+        """Raise SERVE-714 if following these too, once active, is more than the owner's quota."""
         most = caller.quotas.followed
         if most is None:
             return
         own = self._pond.list_queries(QuerySelection(owner=caller.owner)).queries
         already = {query.id for query in self._pond.followed_among(own)}
-        wanted = {query.id for query in queries if query.active} - already
+        wanted = {query.id for query in queries} - already
         if wanted and len(already) + len(wanted) > most:
             raise _quota_error(caller, f"follows {len(already):,} queries", most, "followed")
 
@@ -65,6 +62,15 @@ class OwnerQuotas:
             if not self._pond.followed_among([query]):
                 self.check_follow(caller, [query])
                 handle.page(None, 0)
+
+
+def is_to_follow(options: Mapping[str, Any]) -> bool:
+    """Whether options have a query's changes computed, in whatever case `follow` is written.
+
+    >>> is_to_follow({"Follow": True}), is_to_follow({"follow": False}), is_to_follow({})
+    (True, False, False)
+    """
+    return any(value for name, value in options.items() if name.lower() == "follow")
 
 
 def limit_kept(caller: Caller, options: dict[str, Any], given_only: bool = False) -> dict[str, Any]:

@@ -19,6 +19,8 @@ A text is not even tokenized if it differs from a tokenized text only in its con
 - INV-TEMPLATE-4: an outline is stored only of a text in which the constants that `_outline` finds
   are exactly its constant tokens. The text between constants is equal in every text of the outline,
   and a constant's value has no influence on where tokens end, so the other tokens are equal too.
+- INV-TEMPLATE-5: what `tokenize` refuses is refused here too: a text that is not tokenized has no
+  half of a surrogate pair, and is no longer than a constant may be.
 
 Sharing a template is invisible: the bound query is equal to the one `bind` gives.
 """
@@ -34,8 +36,9 @@ from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from millpond.catalog.objects import Definition
-from millpond.cql.parse.tokens import tokenize
+from millpond.cql.parse.tokens import LONGEST_STRING, tokenize
 from millpond.cql.print.dialect import parse_query
+from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bind import Binding, bind_with_definitions
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.liftable import find_liftable
@@ -117,7 +120,8 @@ class Binder:
             return long.query
         outline, values = _outline(text)
         outline += sight
-        known = self._outlines.get(outline)
+        known = self._outlines.get(outline) if len(text) <= LONGEST_STRING else None
+        check_unicode(text, "the text", "CQL-102")
         if known is not None and (bound := self._fill_known(known, values, text)) is not None:
             return bound
         key, constants = _shape_of(tokenize(text))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -44,8 +45,12 @@ def fill_table(cql: str, table: pa.Table, options: Mapping[str, Any]) -> list[Re
         options: The options of every query.
 
     Raises:
-        MillpondError: CQL-102, CQL-103, as `fill_parameters`; the detail says which row.
+        MillpondError: CQL-102, CQL-103, as `fill_parameters`; the detail says which row. DATA-501,
+            two columns have one name.
     """
+    for name, times in Counter(table.column_names).items():
+        if times > 1:
+            raise unreadable_parameters_error(f'The column "{name}" is there {times} times.')
     columns = {name: python_values(table[name]) for name in table.column_names}
     given_names = columns.pop(NAME, [None] * table.num_rows)
     found: list[Registration] = []

@@ -61,6 +61,8 @@ class Deliverer:
         self._feed: Feed | None = None
         self._rest: list[FeedEvent] = []
         self._ready: Delivery | None = None
+        #: How many changes a delivery has at most, because the receiver refused larger ones.
+        self._most = MOST_BATCH
         self.failures = 0
         self.failed = 0
         self.trouble: str | None = None
@@ -69,7 +71,8 @@ class Deliverer:
         """Make one delivery, or go on with the one that is pending.
 
         Returns:
-            Whether there was one. False if there is nothing to deliver now.
+            Whether there was one, which may have been too large and is cut. False if there is
+            nothing to deliver now.
 
         Raises:
             DeliveryError: it did not arrive; the next call tries again.
@@ -86,12 +89,16 @@ class Deliverer:
         try:
             self._sender.send(self._ready)
         except DeliveryError as error:
+            if error.is_too_large and len(self._ready.changes) > 1:
+                self._ready = self._halve(self._ready)
+                return True
             self.failures, self.failed = self.failures + 1, self.failed + 1
             self.trouble = str(error)
             raise
         reach("sink.after_send")
         self._settle(self._ready)
         self.failures, self.trouble, self._ready = 0, None, None
+        self._most = min(MOST_BATCH, self._most + 1 + self._most // 8)
         return True
 
     def wait_seconds(self) -> float:
@@ -116,7 +123,7 @@ class Deliverer:
             return self._begin_with_answer(sink, number)
         if self._feed is None:
             self._feed, self._rest = self._feeds.open(self._select(sink), sink.position.cursor), []
-        batch = option_of(sink, "batch")
+        batch = min(option_of(sink, "batch"), self._most)
         if sink.key:
             changes, told = self._read_instants(self._feed, batch)
             if _is_trimmed(told):
@@ -187,6 +194,18 @@ class Deliverer:
         if _prove(changes) != pending.proof:
             return self._settle_pending(pending.number + 1, pending.cursor, changes, told)
         return self._make(pending.number, pending.cursor, changes, told)
+
+    def _halve(self, refused: Delivery) -> Delivery:
+        """Settle the first half of a delivery of which the receiver took nothing.
+
+        It has another number: one id always stands for the same changes.
+        """
+        self._most = len(refused.changes) // 2
+        self._feed = None  # the next one begins behind this half
+        changes = refused.changes[: self._most]
+        cursor = changes[-1].cursor
+        assert cursor is not None
+        return self._settle_pending(refused.number + 1, cursor, changes, refused.told)
 
     def _select(self, sink: SinkDef) -> QuerySelection:
         return select_queries(sink, self._log.version)

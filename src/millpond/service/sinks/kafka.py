@@ -35,6 +35,8 @@ CURSOR_TOPIC = "millpond_cursors"
 #: How long a broker may take for one step, and for the open transactions of others to end.
 _SECONDS, _PATIENCE = 30.0, 90.0
 _TRANSACTION_MS = 60_000
+#: What the client sends at most unless its settings say so.
+_MOST_MESSAGE = 1_000_000
 _LOOK_SECONDS = 0.25
 
 
@@ -283,6 +285,16 @@ class KafkaSender(CursorSender):
                 self._connection.poll(_LOOK_SECONDS)
                 self._stop_if_interrupted()
                 continue
+            except self._kafka.KafkaException as error:
+                if error.args[0].code() != self._kafka.KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise
+                most = self._settings().get("message.max.bytes", _MOST_MESSAGE)
+                size, shown = len(key) + len(value or b""), key[:80].decode(errors="replace")
+                raise DeliveryError(
+                    f"a record of {size:,} bytes, with the key {shown}, is too large: the client "
+                    f"sends at most message.max.bytes={most}; raise that in the sink's config, and "
+                    f'max.message.bytes of the topic "{topic}"'
+                ) from None
             self._connection.poll(0)
             return
 
@@ -301,6 +313,9 @@ class KafkaSender(CursorSender):
         if code in (errors._FENCED, errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
             return DeliveryError("the brokers have ended its transaction")
         said = given.str() if hasattr(given, "str") else str(error)
+        if code == errors.MSG_SIZE_TOO_LARGE:
+            topic = self._options["topic"]
+            return DeliveryError(f'{said}; raise max.message.bytes of the topic "{topic}"')
         if self._admin is not None:
             self._admin.poll(0)  # has it call back
         if code in (errors._TIMED_OUT, errors._TRANSPORT, errors._ALL_BROKERS_DOWN):

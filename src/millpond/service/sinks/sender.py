@@ -70,11 +70,13 @@ class DeliveryError(Exception):
 
     Attributes:
         is_final: Whether the receiver wants no further attempt.
+        is_too_large: Whether the receiver took nothing, because the delivery is too large for it.
     """
 
-    def __init__(self, reason: str, is_final: bool = False) -> None:
+    def __init__(self, reason: str, is_final: bool = False, is_too_large: bool = False) -> None:
         super().__init__(reason)
         self.is_final = is_final
+        self.is_too_large = is_too_large
 
 
 class Sender(Protocol):

@@ -158,14 +158,17 @@ class Webhook:
             with self._pool.stream(
                 "POST", url, headers=headers, content=body, extensions=limits
             ) as answer:
-                self._judge(answer)
+                self._judge(answer, len(body))
         except httpcore.TimeoutException as error:
             raise DeliveryError(f"no answer within {seconds:g} s") from error
         except (httpcore.NetworkError, httpcore.ProtocolError, OSError) as error:
             raise DeliveryError(str(error) or type(error).__name__) from error
 
-    def _judge(self, answer: httpcore.Response) -> None:
+    def _judge(self, answer: httpcore.Response, size: int) -> None:
         status = answer.status
+        if status == 413:
+            said = f"the receiver answered 413: a body of {size:,} bytes is too large for it"
+            raise DeliveryError(said, is_too_large=True)
         if not 200 <= status < 300:
             more = "; redirects are not followed" if 300 <= status < 400 else ""
             raise DeliveryError(f"the receiver answered {status}{more}", is_final=status == 410)

@@ -74,9 +74,10 @@ def test_queries_that_will_be_followed_are_counted_too() -> None:
 def test_following_what_is_followed_already_takes_no_place() -> None:
     quotas = quotas_of(Pond(OWN, [1, 2]))
     quotas.check_follow(caller(followed=2), [query(1), query(2)])
-    quotas.check_follow(caller(followed=2), [query(3, options={"active": False})])
     with pytest.raises(MillpondError, match="SERVE-714"):
         quotas.check_follow(caller(followed=2), [query(1), query(3)])
+    with pytest.raises(MillpondError, match="SERVE-714"):
+        quotas.check_follow(caller(followed=2), [query(3, options={"active": False})])
     quotas.check_follow(caller(followed=3), [query(1), query(3)])
 
 

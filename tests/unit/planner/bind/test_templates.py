@@ -259,3 +259,14 @@ def test_a_text_of_a_known_outline_is_not_tokenized(
     text = "SELECT carrier FROM flights WHERE delay > 7 AND origin = 'it''s'"
     bound = binder.bind(text)
     assert bound.canonical == bind(parse_query(text), text, names).canonical
+
+
+@pytest.mark.parametrize("constant", ["x" * 1_048_577, "\ud800", "it''s" * 300_000])
+def test_a_constant_that_is_refused_is_refused_of_a_known_shape(names: Any, constant: str) -> None:
+    binder = Binder(names)
+    binder.bind("SELECT carrier FROM flights WHERE origin = 'JFK'")
+    with pytest.raises(MillpondError, match=r"CQL-10[24]") as caught:
+        binder.bind(f"SELECT carrier FROM flights WHERE origin = '{constant}'")
+    with pytest.raises(MillpondError) as alone:
+        Binder(names).bind(f"SELECT carrier FROM flights WHERE origin = '{constant}'")
+    assert caught.value.primary == alone.value.primary

@@ -123,3 +123,13 @@ def test_programs_give_dictionaries_or_tables() -> None:
     for given in ("text", 7, {"k": 1}, [1], [{"k": "a"}, {"k": 1}]):
         with pytest.raises(MillpondError, match="DATA-501"):
             table_of_parameters(given)
+
+
+@pytest.mark.parametrize("name", ["k", "name"])
+def test_a_column_that_is_there_twice_is_refused(name: str) -> None:
+    twice = pa.table([pa.array(["a"])] * 3, ["k", "v", name] if name == "k" else [name, name, "k"])
+    with pytest.raises(MillpondError, match="DATA-501") as caught:
+        fill_table(TEXT, twice, {})
+    assert caught.value.detail == f'The column "{name}" is there 2 times.'
+    with pytest.raises(MillpondError, match="DATA-501"):
+        fill_table(TEXT, read_parameters(f"{name},v,{name}\n1,2,3\n", None, {"v": "BIGINT"}), {})

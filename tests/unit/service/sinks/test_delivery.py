@@ -111,6 +111,63 @@ def test_everything_is_delivered_in_numbered_batches(pond: Pond) -> None:
     assert (position.changes, position.pending) == (len(expected(pond)), None)
 
 
+class Narrow(Recorder):
+    """A receiver that takes few changes at a time."""
+
+    most = 2
+
+    def send(self, sent: Delivery) -> None:
+        if len(sent.changes) > self.most:
+            self.refused.append(sent.id)
+            raise DeliveryError("too large", is_too_large=True)
+        super().send(sent)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[str] = []
+
+
+def test_what_is_too_large_for_its_receiver_comes_in_smaller_deliveries(pond: Pond) -> None:
+    register(pond, "q0")
+    register(pond, "q1", least=2)
+    create(pond, batch=100)
+    sender = Narrow()
+    worker = deliverer(pond, sender)
+    push(pond, "s", *((1 + n // 2, 3) for n in range(30)), (40, 3))
+    advance(pond)
+    deliver_all(worker)
+    for name in ("q0", "q1"):
+        numbers = [number for query, number in given(sender) if query == name]
+        assert numbers == list(range(1, len(numbers) + 1))
+    assert set(given(sender)) == expected(pond)
+    assert len(given(sender)) == len(expected(pond)) >= 24
+    # No id stands for two deliveries, and few of them were refused.
+    ids = [id for id, _, _ in sender.sent]
+    assert len({*ids, *sender.refused}) == len(ids) + len(sender.refused)
+    assert len(sender.refused) <= 6 + len(ids)
+    assert worker.failures == 0
+
+
+def test_one_change_that_is_too_large_is_an_attempt_that_failed(pond: Pond) -> None:
+    register(pond, "q0")
+    create(pond)
+    sender = Narrow()
+    sender.most = 0
+    worker = deliverer(pond, sender)
+    push(pond, "s", (1, 1), (2, 2), (9, 2))
+    advance(pond)
+    for _ in range(2):
+        while worker.failures == 0:
+            try:
+                assert worker.deliver()
+            except DeliveryError:
+                break
+    assert (worker.failures, worker.trouble) == (1, "too large")
+    sender.most = 5
+    deliver_all(worker)
+    assert set(given(sender)) == expected(pond)
+
+
 def test_a_failed_delivery_is_sent_again_with_its_id(pond: Pond) -> None:
     register(pond, "q0")
     create(pond, batch=100)

@@ -57,6 +57,7 @@ def test_a_delivery_is_signed_and_says_what_it_is(receiver: Receiver) -> None:
         (500, "the receiver answered 500", False),
         (302, "the receiver answered 302; redirects are not followed", False),
         (410, "the receiver answered 410", True),
+        (413, "the receiver answered 413: a body of 84 bytes is too large for it", False),
     ],
 )
 def test_other_answers_are_failures(
