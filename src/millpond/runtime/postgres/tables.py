@@ -182,8 +182,9 @@ def read_form(connection: Any, oid: int) -> TableForm:
     rows = ask(
         connection,
         "SELECT c.relfilenode::bigint, EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),"
-        " attname, attnum, atttypid::bigint, atttypmod FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attrelid = %s"
-        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+        " attname, attnum, atttypid::bigint, atttypmod FROM pg_attribute"
+        " JOIN pg_class c ON c.oid = attrelid WHERE attrelid = %s AND attnum > 0"
+        " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
         oid,
     )
     if not rows:
