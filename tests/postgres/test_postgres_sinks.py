@@ -273,6 +273,17 @@ def test_a_database_that_was_put_back_stops_the_sink(database, tmp_path, eventua
         assert len(table(database)) == 1
 
 
+def test_a_text_that_postgresql_cannot_have_stops_the_sink(database, tmp_path, eventually):
+    database.execute(TABLE)
+    with open_local(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        create(pond, database)
+        pond.execute("INSERT INTO s VALUES ('2026-03-01 10:00:00', 'a' || chr(0), 1)")
+        insert(pond, 1, ("b", 2))
+        told = "dead: a value cannot be written: A string literal cannot contain NUL"
+        eventually(lambda: state(pond).startswith(told))
+
+
 def test_a_table_that_is_not_there_yet(database, senders):
     sender = senders()
     database.execute("ALTER TABLE rows RENAME TO others")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.postgres.server import PASSWORD
+from tests.postgres.server import PASSWORD, USER
 
 from millpond.errors import MillpondError
 from millpond.model.time import END
@@ -474,3 +474,59 @@ def test_a_password_is_shown_nowhere(database, pond, tmp_path, caplog):
     follow(pond, database)
     stored = b"".join(p.read_bytes() for p in (tmp_path / "store").rglob("*") if p.is_file())
     assert PASSWORD.encode() not in stored
+
+
+def test_the_copy_and_the_log_tell_the_same_texts(database, pond):
+    """A cast to text takes blanks from a char, and writes other words for a truth value."""
+    database.execute(
+        "CREATE TABLE t (k char(5) PRIMARY KEY, truth boolean, address inet, n integer);"
+        "INSERT INTO t VALUES ('ab', true, '10.0.0.1', 1), ('cd', false, '10.0.0.1', 1)"
+    )
+    columns = "k VARCHAR, truth VARCHAR, address VARCHAR, n INTEGER, PRIMARY KEY (k)"
+    follow(pond, database, "t", columns)
+    told = [("ab   ", "t", "10.0.0.1"), ("cd   ", "f", "10.0.0.1")]
+    assert rows(pond, "t") == [(*row, 1) for row in told]
+    database.execute("UPDATE t SET n = 2 WHERE k = 'ab'; DELETE FROM t WHERE k = 'cd'")
+    database.execute("INSERT INTO t VALUES ('cd', false, '10.0.0.1', 2)")
+    assert rows(pond, "t") == [(*row, 2) for row in told]
+
+
+def test_a_transaction_that_alters_the_table_between_its_rows(database, pond):
+    """Each row is read by the columns that the table had when it was written."""
+    database.execute("CREATE TABLE t (k integer PRIMARY KEY, gone text, v text)")
+    follow(pond, database, "t", "k INTEGER, v VARCHAR, PRIMARY KEY (k)")
+    database.execute(
+        "BEGIN; INSERT INTO t VALUES (1, 'wrong', 'right'); ALTER TABLE t DROP gone;"
+        "INSERT INTO t VALUES (2, 'right'); ALTER TABLE t ADD more text;"
+        "INSERT INTO t VALUES (3, 'right', 'wrong'); COMMIT"
+    )
+    assert rows(pond, "t") == [(1, "right"), (2, "right"), (3, "right")]
+
+
+def test_rows_that_the_log_does_not_tell_or_the_copy_does_not_see(
+    database, pond, eventually, monkeypatch
+):
+    """Tables that inherit, and policies that hide rows."""
+    monkeypatch.setattr(slot_reader, "_LOOK_SECONDS", 0.1)
+    database.execute(
+        f"{PLANES}; CREATE TABLE jets () INHERITS (planes);"
+        "CREATE TABLE hidden (k integer PRIMARY KEY); INSERT INTO hidden VALUES (1), (2);"
+        "ALTER TABLE hidden ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;"
+        "CREATE POLICY one ON hidden USING (k = 1);"
+        "CREATE ROLE hider LOGIN REPLICATION PASSWORD '%s';"
+        f"GRANT CREATE ON DATABASE {database.name} TO hider; ALTER TABLE hidden OWNER TO hider"
+        % PASSWORD
+    )
+    with pytest.raises(MillpondError, match='Other tables inherit from "planes"'):
+        follow(pond, database)
+    options = database.options.replace(f"user '{USER}'", "user 'hider'")
+    with pytest.raises(MillpondError, match="row-level security"):
+        pond.execute(
+            "CREATE RELATION hidden (k INTEGER, PRIMARY KEY (k))"
+            f" USING postgres OPTIONS ({options}, table 'hidden')"
+        )
+    assert slots(database) == []
+    database.execute("DROP TABLE jets, hidden; DROP OWNED BY hider; DROP ROLE hider")
+    follow(pond, database)
+    database.execute("CREATE TABLE jets () INHERITS (planes)")
+    eventually(lambda: "Another table inherits from it" in trouble(pond))

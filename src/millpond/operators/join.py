@@ -60,7 +60,7 @@ from millpond.operators.structures.releases import Releases
 from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
 #: How many rows one step may join.
-MOST_ROWS = 20_000_000
+MOST_ROWS = 5_000_000
 #: About how many digits a sum has.
 _DIGITS = 4
 

@@ -95,7 +95,7 @@ def find_join(
     found: list[JoinFactor] = []
     predicates, accounted = list(_conjuncts(body)), sum(len(leaf.pushed) for leaf in joined)
     for predicate in predicates:
-        known, compared = len(found), list(_comparisons(predicate))
+        known, compared = len(found), list(list_comparisons(predicate))
         for left, op, right in compared:
             sides = [_side(side, scope, place, check) for side in (left, right)]
             if sides[0] is not None and sides[1] is not None and sides[0].leaf != sides[1].leaf:
@@ -159,7 +159,7 @@ def _conjuncts(select: exp.Select) -> Iterator[exp.Expr]:
         yield from split_conjuncts(join.args.get("on"))
 
 
-def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
+def list_comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
     """List the comparisons of a conjunct as (left, op, right)."""
     node = conjunct.unnest()
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
@@ -170,6 +170,40 @@ def _comparisons(conjunct: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]
 
 
 _OPS: dict[type, str] = {exp.EQ: "=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+#: What an operator is with its sides exchanged.
+MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+_UNITS = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 1_000,
+    "SECOND": 1_000_000,
+    "MINUTE": 60_000_000,
+    "HOUR": 3_600_000_000,
+    "DAY": 86_400_000_000,
+    "WEEK": 604_800_000_000,
+}
+
+
+def split_shift(expression: exp.Expr, *, of_time: bool) -> tuple[exp.Expr, int]:
+    """Split `value ± constant` into the value and what is added to it: a whole number, or µs."""
+    if isinstance(expression, exp.Add | exp.Sub):
+        amount = _amount(expression.expression, of_time)
+        if amount is not None:
+            sign = 1 if isinstance(expression, exp.Add) else -1
+            return expression.this, sign * amount
+    return expression, 0
+
+
+def _amount(node: exp.Expr, of_time: bool) -> int | None:
+    if of_time and isinstance(node, exp.Interval):
+        unit = node.args.get("unit")
+        scale = _UNITS.get(unit.name.upper().removesuffix("S")) if unit is not None else None
+        text = node.this.name if isinstance(node.this, exp.Literal) else ""
+        return int(text) * scale if scale is not None and text.isdigit() else None
+    if not of_time and isinstance(node, exp.Literal) and not node.is_string:
+        return int(node.name) if node.name.isdigit() else None
+    return None
 
 
 def _side(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +39,9 @@ _IDLE = 8
 
 #: A dataflow may take this part of its process's memory, whatever others take.
 _LEAST_PART = 8
+
+#: Into how many times as many slices each try cuts what was too much, and at most.
+_FINER, _MOST_PARTS = 16, 4_096
 
 #: How often one job tries to begin a plan's changes; the next job goes on.
 _STARTS = 8
@@ -198,8 +201,17 @@ class CachedDataflow:
         self.is_prepared = False
         self.idle = 0
 
-    def advance(self, job: AdvanceJob, upto: int, epoch: int) -> dict[str, pa.Table]:
-        """Advance the dataflow to `upto`, with its relations read as of an epoch."""
+    def advance(
+        self, job: AdvanceJob, upto: int, epoch: int, parts: int = 1
+    ) -> dict[str, pa.Table]:
+        """Advance the dataflow to `upto`, with its relations read as of an epoch.
+
+        Args:
+            job: Has the segments.
+            upto: The instant.
+            epoch: The epoch.
+            parts: By what the slices of the step are smaller than they may be.
+        """
         flow = self.flow
         after = flow.position
         updates = {
@@ -209,7 +221,8 @@ class CachedDataflow:
         needs = flow.needs
         inputs = SegmentInputs(job, needs, updates, after, upto)
         self.epoch = epoch
-        flow.schedule(job.scheduling)
+        memory = max(1, job.scheduling.memory // parts)
+        flow.schedule(replace(job.scheduling, memory=memory))
         return flow.advance(inputs, upto, partial(read_back, job, needs))
 
 
@@ -345,13 +358,23 @@ def _same_relations(job: AdvanceJob, one: int, other: int) -> bool:
     return not any(low < file.epoch <= high for file in files)
 
 
-def _make(job: AdvanceJob, plans: Sequence[Plan], memory: Memory | None) -> CachedDataflow:
-    """Make a dataflow at the job's position, fed with everything that still matters there."""
+def _make(
+    job: AdvanceJob, plans: Sequence[Plan], memory: Memory | None, parts: int = 1
+) -> CachedDataflow:
+    """Make a dataflow at the job's position, fed with everything that still matters there.
+
+    What was done in many steps while elements came may be too much for one. Plans with an operator
+    that does more than it may (POND-405) are fed in smaller slices, `parts` times as many or more.
+    """
     made = CachedDataflow(Dataflow(*plans, since=job.position), -1, job.share.weight)
     made.flow.limit_memory(memory)
     made.flow.constrain(job.constraints)
     if job.position > made.flow.position:
-        made.advance(job, job.position, job.epoch)
+        made.advance(job, job.position, job.epoch, parts)
+    failed = made.flow.failed
+    heavy = [p for p in plans if p.key in failed and failed[p.key].code == "POND-405"]
+    if heavy and parts < _MOST_PARTS:
+        made.flow.attach(_make(job, heavy, memory, parts * _FINER).flow)
     return made
 
 

@@ -43,6 +43,8 @@ History = Callable[[str, int], Iterable[pa.Table]]
 #: A slice has this part of the memory of the queues. Where each is processed to completion, large
 #: ones cost least; other policies choose among many.
 _SLICES, _SLICES_OF_FIFO = 64, 4
+#: The first slice of a step is this part of the others: nobody knows yet what becomes of it.
+_FIRST_SLICE = 16
 #: After so many runs the policy is told the rates anew.
 _LEARN = 16
 
@@ -167,6 +169,8 @@ class Step:
         # for the rest of the step each slice would be one instant.
         self._growth = max([1.0, *(given / max(taken, 1) for taken, given in self._measured)])
         size = int(self._scheduling.slice_size / self._growth)
+        if len(self._ends) == 1:
+            size //= _FIRST_SLICE
         self._ends.append(self._inputs.find_end(self._ends[-1], upto, size))
 
     def _run_once(self) -> None:

@@ -19,7 +19,7 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.engine.joins.keys import Axis, axis_of
 from millpond.model.duckdb_words import quote_name
-from millpond.planner.joins import JoinShape, JoinSide
+from millpond.planner.joins import MIRRORED, JoinShape, JoinSide, split_shift
 
 #: The name under which a stream's timestamp is one of its values.
 TS = "__ts"
@@ -65,10 +65,7 @@ class Link:
         """Return the factor with the operand of stream `leaf` on the left."""
         if self.left.leaf == leaf:
             return self.left, self.op, self.right
-        return self.right, _MIRRORED[self.op], self.left
-
-
-_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+        return self.right, MIRRORED[self.op], self.left
 
 
 @dataclass(frozen=True)
@@ -264,42 +261,12 @@ def _operand(
     side: JoinSide, leaf: int, literals: Mapping[int, str], axis: Axis, timed_by: str | None
 ) -> Operand:
     expression = side.expression(literals).unnest()
-    base, shift = _split_shift(expression, axis)
+    base, shift = expression, 0
+    if axis in (Axis.INTEGER, Axis.TIMESTAMP):
+        base, shift = split_shift(expression, of_time=axis is Axis.TIMESTAMP)
     if not isinstance(base, exp.Column):
         base, shift = expression, 0
     column = base.name if isinstance(base, exp.Column) else None
     if column is not None and timed_by is not None and column.lower() == timed_by.lower():
         column = TS
     return Operand(leaf, Value(to_duckdb(base), column, axis.value), shift)
-
-
-_UNITS = {
-    "MICROSECOND": 1,
-    "MILLISECOND": 1_000,
-    "SECOND": 1_000_000,
-    "MINUTE": 60_000_000,
-    "HOUR": 3_600_000_000,
-    "DAY": 86_400_000_000,
-    "WEEK": 604_800_000_000,
-}
-
-
-def _split_shift(expression: exp.Expr, axis: Axis) -> tuple[exp.Expr, int]:
-    """Split `column ± constant` into column and shift, where adding is adding the numbers."""
-    if isinstance(expression, exp.Add | exp.Sub):
-        amount = _amount(expression.expression, axis)
-        if amount is not None:
-            sign = 1 if isinstance(expression, exp.Add) else -1
-            return expression.this, sign * amount
-    return expression, 0
-
-
-def _amount(node: exp.Expr, axis: Axis) -> int | None:
-    if axis is Axis.TIMESTAMP and isinstance(node, exp.Interval):
-        unit = node.args.get("unit")
-        scale = _UNITS.get(unit.name.upper().removesuffix("S")) if unit is not None else None
-        text = node.this.name if isinstance(node.this, exp.Literal) else ""
-        return int(text) * scale if scale is not None and text.isdigit() else None
-    if axis is Axis.INTEGER and isinstance(node, exp.Literal) and not node.is_string:
-        return int(node.name) if node.name.isdigit() else None
-    return None

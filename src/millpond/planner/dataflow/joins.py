@@ -9,6 +9,7 @@ So EXISTS, IN and outer joins over the same inputs share their common nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from sqlglot import exp
@@ -23,6 +24,7 @@ from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
 from millpond.operators.structures.key_hashes import is_hashable
 from millpond.operators.union import Union
+from millpond.planner.dataflow.bands import find_band
 from millpond.planner.dataflow.column_types import (
     find_answer_types,
     find_expression_types,
@@ -93,8 +95,14 @@ def split_condition(left: Frame, right: Frame, conjuncts: list[exp.Expr]) -> Con
         left_keys.append(_cast(one, our_types[place], common))
         right_keys.append(_cast(other, their_types[place], common))
     widths = (len(left.node.schema), len(right.node.schema))
-    node, left_places = _add_keys(left.node, left_keys)
-    other_node, right_places = _add_keys(right.node, right_keys)
+    band = None if left_keys else find_band(left, right, rest, partial(_splits, left, right))
+    if band is None:
+        node, left_places = _add_keys(left.node, left_keys)
+        other_node, right_places = _add_keys(right.node, right_keys)
+    else:
+        node, left_places = _add_keys(left.node, [band.left_bucket()])
+        both = [_add_keys(right.node, [bucket]) for bucket in band.right_buckets()]
+        other_node, right_places = Union(tuple(one for one, _ in both)), both[0][1]
     predicates = tuple(_pair_sql(left, right, len(node.schema), p) for p in rest)
     said = (c.meta.get(SAID, c.sql()) for c in conjuncts)
     text = " AND ".join(one for one in said if one)
@@ -224,15 +232,20 @@ def _split_equality(
         return None
     one, other = conjunct.this, conjunct.expression
     for first, second in ((one, other), (other, one)):
-        if not reads_columns(first) or not reads_columns(second):
-            continue
-        # A name both frames have means the right frame's column, so the left side of the equality
-        # may not read a name the right frame has.
-        if left.covers(first) and right.covers(second):
-            if any(right.find(c) is not None for c in find_columns(first)):
-                continue
+        if _splits(left, right, first, second):
             return first, second
     return None
+
+
+def _splits(left: Frame, right: Frame, first: exp.Expr, second: exp.Expr) -> bool:
+    """Whether one expression reads the left frame alone, and the other the right one."""
+    if not reads_columns(first) or not reads_columns(second):
+        return False
+    if not left.covers(first) or not right.covers(second):
+        return False
+    # A name both frames have means the right frame's column, so the left expression may not read a
+    # name the right frame has.
+    return all(right.find(c) is None for c in find_columns(first))
 
 
 def _find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

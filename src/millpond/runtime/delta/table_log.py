@@ -23,9 +23,13 @@ from millpond.errors import MillpondError
 from millpond.runtime.delta.packages import import_deltalake
 from millpond.state.arrow_file import sync_directory, sync_file
 
-#: The features of tables whose files can be read as they are.
+#: The features of tables whose files can be read as they are. The client names `variantType` for
+#: every table that gets a property or a constraint; a column of that type is another matter.
 _READABLE = frozenset(
-    ("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "typeWidening", "typeWidening-preview")
+    (
+        *("timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType"),
+        *("typeWidening", "typeWidening-preview"),
+    )
 )
 #: The last version of readers: from it on a table names the features that it needs.
 _NEWEST_READER = 3
@@ -225,9 +229,11 @@ class TableLog:
 
     def _check_columns(self, schema: dict[str, Any], version: int) -> None:
         names = [field["name"] for field in schema["fields"]]
-        known = {name.lower() for name in names}
+        types = {field["name"].lower(): field.get("type") for field in schema["fields"]}
         for column in self._columns:
-            if column.lower() not in known:
+            if types.get(column.lower()) == "variant":
+                raise self._unreadable(version, f'its column "{column}" is a variant')
+            if column.lower() not in types:
                 raise self._error(
                     f'Version {version} of the table has no column "{column}"; it has '
                     f"{', '.join(names)}.",

@@ -32,10 +32,13 @@ class TableForm:
     Attributes:
         file: The number of the file that has the rows; TRUNCATE and VACUUM FULL change it, too.
         columns: By column its number, its type and the type's modifier.
+        has_heirs: Whether tables inherit from it: their rows are its own to whoever reads it, and
+            replication does not tell of them.
     """
 
     file: int
     columns: Mapping[str, tuple[int, int, int]]
+    has_heirs: bool = False
 
     def write(self, columns: Iterable[str]) -> str:
         """As text, of some columns."""
@@ -43,6 +46,8 @@ class TableForm:
 
     def find_difference(self, written: str) -> str | None:
         """Say what of a form that was written down is another thing now; None for nothing."""
+        if self.has_heirs:
+            return "Another table inherits from it."
         before = json.loads(written)
         file = before.pop("file")
         for name, (number, *kind) in before.items():
@@ -152,6 +157,12 @@ def describe_table(connection: Any, relation: str, table: str) -> FollowedTable:
         )
     oid, _, identity = found[0]
     form = read_form(connection, oid)
+    if form.has_heirs:
+        raise source_error(
+            relation,
+            f'Other tables inherit from "{table}", and replication does not tell of their rows.',
+            "Name each of the tables that have the rows: of each a relation can be made.",
+        )
     which = {"d": "indisprimary", "i": "indisreplident"}.get(identity)
     names = tuple(form.columns)
     keys: frozenset[str] = frozenset(names if identity == "f" else ())
@@ -170,12 +181,16 @@ def read_form(connection: Any, oid: int) -> TableForm:
     """A table's columns, in order; of a table that is gone there are none."""
     rows = ask(
         connection,
-        "SELECT c.relfilenode::bigint, attname, attnum, atttypid::bigint, atttypmod"
-        " FROM pg_attribute JOIN pg_class c ON c.oid = attrelid WHERE attrelid = %s"
-        " AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+        "SELECT c.relfilenode::bigint, EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid),"
+        " attname, attnum, atttypid::bigint, atttypmod FROM pg_attribute"
+        " JOIN pg_class c ON c.oid = attrelid WHERE attrelid = %s AND attnum > 0"
+        " AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
         oid,
     )
-    return TableForm(rows[0][0] if rows else 0, {name: tuple(kind) for _, name, *kind in rows})
+    if not rows:
+        return TableForm(0, {})
+    file, has_heirs = rows[0][:2]
+    return TableForm(file, {name: tuple(kind) for _, _, name, *kind in rows}, has_heirs)
 
 
 def publish(connection: Any, slot: str, table: str) -> None:
@@ -287,19 +302,27 @@ def read_rows(
 ) -> Iterator[list[tuple[str | None, ...]]]:
     """Read a table's rows as of a snapshot, as texts, some thousand at a time.
 
+    The texts are those that replication tells (of each type's output function): a cast to text
+    takes blanks from a `char(5)`, and writes `true` for `t`. Policies that hide rows are an error,
+    because replication tells of these rows, too.
+
     Raises:
         MillpondError: DATA-502.
     """
     psycopg2 = import_psycopg2()
-    names = ", ".join(f"{quote_name(name)}::text" for name in columns)
+    values = ", ".join(
+        f"CASE WHEN {name} IS DISTINCT FROM NULL THEN format('%s', {name}) END"
+        for name in map(quote_name, columns)
+    )
     try:
         with closing(connect(source.server, source.allows)) as connection:
             connection.set_session(isolation_level="REPEATABLE READ", readonly=True)
             with connection.cursor() as cursor:
                 cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
+                cursor.execute("SET row_security = off")
             with connection.cursor("millpond") as cursor:
                 cursor.itersize = _FETCHED
-                cursor.execute(f"SELECT {names} FROM {quote(source.table)}", ())
+                cursor.execute(f"SELECT {values} FROM ONLY {quote(source.table)}")
                 while rows := cursor.fetchmany(_FETCHED):
                     yield rows
     except psycopg2.Error as error:

@@ -38,7 +38,7 @@ _LONGEST_SECONDS = 3600.0
 #: Before every position.
 _NEVER = BEGINNING - 2
 #: Steps over fewer elements are not made shorter; others by this divisor, if they are too much.
-_SHORT_STEP = 1_000
+_SHORT_STEP = 64
 _SHORTER = 8
 #: Stands for the queries of a shared log, which all have the default weight.
 _PLAIN = QueryDef(0, "", "", {}, 0, 0)
@@ -101,7 +101,9 @@ class Schedule:
         self._complete_upto: dict[int, int] = {}
         #: Per derivation the state of its inputs for which its next moment was found, and that.
         self._next_expirations: dict[int, tuple[int, list[StreamState | None], int]] = {}
-        #: Of derivations one of whose steps was too much: how many elements a step may have.
+        #: Of derivations one of whose steps was too much: how many elements a step may have. Each
+        #: time a derivation has caught up, it may have twice as many: what is too much makes its
+        #: state be computed again.
         self._step_rows: dict[int, int] = {}
         #: The derivations that have nothing new; how often plans were made anew till then, and up
         #: to which weight queries were reduced.
@@ -295,7 +297,7 @@ class Schedule:
         if most is not None:
             upto = find_step_end(self._files, version, derivation, clock.position, upto, most)
             if upto == look.upto:  # all that was too much at once is done but this
-                del self._step_rows[derivation.id]
+                self._step_rows[derivation.id] = 2 * most
         if upto < look.upto:
             upto = min(derivation.end_step(upto), look.upto)
         return Runnable(derivation, clock, upto, self.complete_upto(version, derivation.stream))

@@ -117,7 +117,7 @@ class SlotReader:
         self._shapes: dict[int, TableShape] = {}
         self._learnt: dict[int, TableShape] = {}
         self._begun: Begin | None = None
-        self._changes: list[SentChange | Truncate] = []
+        self._changes: list[SentChange | Truncate | TableShape] = []
         self._bytes = self._noted_bytes = 0
         self._end = self._marked = self._opened_at = 0
         self._noted_at = 0.0
@@ -312,9 +312,7 @@ class SlotReader:
         match message:
             case Begin():
                 self._begun, self._changes, self._bytes = message, [], 0
-            case TableShape():
-                self._shapes[message.oid] = message
-            case SentChange() | Truncate():
+            case TableShape() | SentChange() | Truncate():
                 self._bytes += len(data)
                 if self._bytes > MOST_BYTES:
                     raise source_error(
@@ -333,6 +331,9 @@ class SlotReader:
         assert self._begun is not None
         at = max(self._begun.at, self._last_instant)
         for change in self._changes:
+            if isinstance(change, TableShape):  # as it is from here on: a transaction may alter it
+                self._shapes[change.oid] = change
+                continue
             oids = change.oids if isinstance(change, Truncate) else (change.oid,)
             for oid in oids:
                 rows = self._rows.get(oid)

@@ -196,6 +196,8 @@ class PostgresSender(CursorSender):
 
     def _explain(self, error: BaseException) -> DeliveryError | None:
         """Return what the database said; final where another attempt cannot go otherwise."""
+        if isinstance(error, ValueError):  # of the client: PostgreSQL has no texts with a NUL
+            return DeliveryError(f"a value cannot be written: {error}", is_final=True)
         if not isinstance(error, import_psycopg2().Error):
             return None
         if self._is_interrupted.is_set():
@@ -211,7 +213,8 @@ class PostgresSender(CursorSender):
 
 def _pages(values: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...]]]:
     """The keys in pages, as the values of one `IN`."""
-    every = [tuple(row) if len(row) > 1 else row[0] for row in values]
+    adapted = (tuple(map(_adapt, row)) for row in values)
+    every = [row if len(row) > 1 else row[0] for row in adapted]
     for start in range(0, len(every), _PAGE):
         yield (tuple(every[start : start + _PAGE]),)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -55,6 +56,23 @@ def test_a_snapshot_has_the_files_of_its_version(append: Append, log: TableLog) 
     assert values(log.snapshot(2)) == [[1], [2], [3]]
     assert [(file.version, file.number) for file in log.snapshot(2)] == [(2, 0), (2, 1), (2, 2)]
     assert values(log.snapshot(3)) == [[9]]
+
+
+def test_a_table_gets_properties_and_constraints(path: Path, log: TableLog) -> None:
+    """The client names more features then than the table has any use for."""
+
+    def append(value: int) -> None:
+        at = pa.array([value], pa.timestamp("us"))  # a feature: of the tables that name theirs
+        rows = pa.table({"k": ["a"], "v": [value], "at": at})
+        deltalake.write_deltalake(str(path), rows, mode="append")
+
+    append(1)
+    deltalake.DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "true"})
+    deltalake.DeltaTable(str(path)).alter.add_constraint({"positive": "v > 0"})
+    append(2)
+    assert log.look() == 3
+    read = [log.read(version) for version in range(4)]
+    assert [values(commit.files) for commit in read if commit is not None] == [[[1]], [], [], [[2]]]
 
 
 @pytest.mark.parametrize("k", ["a/ b%", "ä", "100%25"])
@@ -119,6 +137,11 @@ def map_columns(path: Path, append: Append) -> None:
     commit_actions(path, 2, {"metaData": meta})
 
 
+def have_a_variant(path: Path, append: Append) -> None:
+    fields = [{"name": "k", "type": "variant"}, {"name": "v", "type": "long"}]
+    commit_actions(path, 2, {"metaData": {"schemaString": json.dumps({"fields": fields})}})
+
+
 def need_a_feature(path: Path, append: Append) -> None:
     features = ["deletionVectors", "v2Checkpoint", "fromTheFuture"]
     commit_actions(path, 2, {"protocol": {"minReaderVersion": 3, "readerFeatures": features}})
@@ -149,6 +172,7 @@ def remove_without_saying_why(path: Path, append: Append) -> None:
         (make_anew, "Version 1 was read, and the table's log ends at 0"),
         (change_columns, 'Version 2 of the table has no column "K"; it has other'),
         (map_columns, "its columns are mapped"),
+        (have_a_variant, 'its column "K" is a variant'),
         (need_a_feature, "the table needs fromTheFuture"),
         (need_a_reader, "the table needs a reader of version 4"),
         (delete_by_a_vector, "it has deletion vectors"),

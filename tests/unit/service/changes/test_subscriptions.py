@@ -13,6 +13,7 @@ import pytest
 from millpond.errors import MillpondError
 from millpond.model.time import END
 from millpond.operators import join
+from millpond.runtime import segment_inputs
 from millpond.runtime.protocol import Done, Job
 from millpond.service.changes import advance_jobs, schedule
 from millpond.service.changes.retry import FIRST_SECONDS
@@ -334,6 +335,26 @@ def test_what_is_too_much_for_one_step_is_done_in_several(
     assert found.as_of == 1_000 * SECOND - 1
     one, other = ([(c.timestamp, c.sign, c.row) for c in page] for page in (whole, found))
     assert sorted(other[: len(one)]) == sorted(one)
+
+
+def test_what_was_done_in_many_steps_is_made_again_in_many_slices(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A join of a key with many partners can be followed behind a restart."""
+    monkeypatch.setattr(segment_inputs, "FEW", 100)
+    monkeypatch.setattr(join, "MOST_ROWS", 20_000)
+    store = tmp_path / "store"
+    text = "SELECT max(a.v + b.v) AS m FROM s [RANGE 1 HOUR] a, s [RANGE 1 HOUR] b WHERE a.k = b.k"
+    with open_local(store, clock) as pond:
+        pond.execute(SCHEMA)
+        pond.register(text, "q", changes="from beginning")
+        for first in range(1, 601, 20):
+            push(pond, *((t, "ab"[t % 2], t) for t in range(first, first + 20)))
+            pond.query("q").fetch()
+    with open_local(store, clock) as pond:
+        push(pond, (601, "c", 1_000), (602, "c", 1))
+        found = pond.query("q").fetch(limit=100_000)
+    assert [c.row for c in found if c.sign == "+"][-1] == (2_000,)
 
 
 def test_dataflows_are_made_again_where_they_were(tmp_path: Path, clock: ManualClock) -> None:

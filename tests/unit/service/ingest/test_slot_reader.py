@@ -55,18 +55,22 @@ def make_reader(pond: Pond) -> Callable[[], SlotReader]:
         sources = [(r, read_source(r)) for r in relations if isinstance(r, RelationDef)]
         reader = SlotReader(sources, parts.log, parts.relations_state)
         reader._load()
-        for oid in (1, 2):
-            shape = struct.pack("!I", oid) + b"s\0t\0d" + struct.pack("!H", 2)
-            shape += b"\1k\0" + struct.pack("!Ii", 23, -1) + b"\0v\0" + struct.pack("!Ii", 23, -1)
-            reader._take(b"R" + shape)
         return reader
 
     return make
 
 
 def transaction(at: int, end: int, *rows: tuple[int, int, int]) -> list[bytes]:
-    """A transaction that inserts rows: the table, k and v of each."""
+    """A transaction that inserts rows: the table, k and v of each.
+
+    A table's shape comes before its first row in a transaction. A server says it anew only where it
+    has changed, which makes no difference.
+    """
     told = [b"B" + struct.pack("!QqI", end - 1, at - 946_684_800_000_000, 7)]
+    for oid in sorted({oid for oid, _, _ in rows}):
+        shape = struct.pack("!I", oid) + b"s\0t\0d" + struct.pack("!H", 2)
+        shape += b"\1k\0" + struct.pack("!Ii", 23, -1) + b"\0v\0" + struct.pack("!Ii", 23, -1)
+        told.append(b"R" + shape)
     for oid, k, v in rows:
         row = struct.pack("!H", 2)
         for value in (k, v):
