@@ -292,6 +292,17 @@ def test_large_rows_come_in_several_statements(database, senders):
     assert len(keys(database)) == len(lengths)
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1"])
+def test_a_table_of_a_database_of_another_encoding(database, senders, encoding):
+    database.execute("ALTER TABLE rows ALTER v TYPE text")
+    sender = senders()
+    sender.send(replace(delivery(1), answer=pa.table({"k": [1], "v": ["schön"]})))
+    assert database.execute("SELECT v FROM rows") == [("schön",)]
+    with pytest.raises(DeliveryError, match="has no equivalent in encoding") as stopped:
+        sender.send(replace(delivery(2), answer=pa.table({"k": [1], "v": ["日本"]})))
+    assert stopped.value.is_final
+
+
 def test_a_text_that_postgresql_cannot_have_stops_the_sink(database, tmp_path, eventually):
     database.execute(TABLE)
     with open_local(tmp_path / "store") as pond:
