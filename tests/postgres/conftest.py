@@ -31,11 +31,13 @@ def server() -> Iterator[Server]:
 class Database:
     """A database of one test, as a user of the server sees it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, encoding: str = "UTF8") -> None:
         self.server = server
         self.name = f"d{uuid.uuid4().hex[:12]}"
         with_first = server.connect()
-        with_first.cursor().execute(f"CREATE DATABASE {self.name} TEMPLATE template0")
+        with_first.cursor().execute(
+            f"CREATE DATABASE {self.name} TEMPLATE template0 ENCODING '{encoding}'"
+        )
         with_first.close()
         self._connection: Any = None
 
@@ -43,6 +45,7 @@ class Database:
         """Execute statements; the rows of the last."""
         if self._connection is None or self._connection.closed:
             self._connection = self.server.connect(self.name)
+            self._connection.set_client_encoding("UTF8")
         with self._connection.cursor() as cursor:
             cursor.execute(sql, values or None)
             return cursor.fetchall() if cursor.description else []
@@ -63,13 +66,21 @@ class Database:
 
 
 @pytest.fixture
-def database(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def encoding() -> str:
+    """How the test's database keeps texts."""
+    return "UTF8"
+
+
+@pytest.fixture
+def database(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> Iterator[Database]:
     """A new database; its password is in the file of secrets."""
     file = tmp_path / "secrets.json"
     file.touch(mode=0o600)
     file.write_text(json.dumps({"shop": PASSWORD, "wrong": "magpie-in-rain"}))
     monkeypatch.setenv("MILLPOND_SECRETS", str(file))
-    made = Database(server)
+    made = Database(server, encoding)
     yield made
     made.forget()
     last = server.connect()

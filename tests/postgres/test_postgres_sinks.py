@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.postgres.sender_life import delivery, sender_of
 from tests.postgres.server import PASSWORD
@@ -271,6 +273,34 @@ def test_a_database_that_was_put_back_stops_the_sink(database, tmp_path, eventua
         insert(pond, 3, ("d", 4))
         eventually(lambda: "older than this store" in state(pond))
         assert len(table(database)) == 1
+
+
+def test_large_rows_come_in_several_statements(database, senders):
+    """All in one transaction; a server takes no statement of 1 GB."""
+    database.execute(
+        "ALTER TABLE rows ALTER v TYPE text; CREATE TABLE statements (n integer);"
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " INSERT INTO statements SELECT count(*) FROM come; RETURN NULL; END $$;"
+        "CREATE TRIGGER note AFTER INSERT ON rows REFERENCING NEW TABLE AS come"
+        " FOR EACH STATEMENT EXECUTE FUNCTION note()"
+    )
+    lengths = [3_000_000, 3_000_000, 9_000_000, 1, 1, *[1] * 2_000]
+    answer = pa.table({"k": range(len(lengths)), "v": ["x" * length for length in lengths]})
+    senders().send(replace(delivery(1), answer=answer))
+    counts = [n for (n,) in database.execute("SELECT n FROM statements")]
+    assert counts == [2, 1, 1000, 1000, 2]
+    assert len(keys(database)) == len(lengths)
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1"])
+def test_a_table_of_a_database_of_another_encoding(database, senders, encoding):
+    database.execute("ALTER TABLE rows ALTER v TYPE text")
+    sender = senders()
+    sender.send(replace(delivery(1), answer=pa.table({"k": [1], "v": ["schön"]})))
+    assert database.execute("SELECT v FROM rows") == [("schön",)]
+    with pytest.raises(DeliveryError, match="has no equivalent in encoding") as stopped:
+        sender.send(replace(delivery(2), answer=pa.table({"k": [1], "v": ["日本"]})))
+    assert stopped.value.is_final
 
 
 def test_a_text_that_postgresql_cannot_have_stops_the_sink(database, tmp_path, eventually):

@@ -530,3 +530,28 @@ def test_rows_that_the_log_does_not_tell_or_the_copy_does_not_see(
     follow(pond, database)
     database.execute("CREATE TABLE jets () INHERITS (planes)")
     eventually(lambda: "Another table inherits from it" in trouble(pond))
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
+def test_a_database_of_another_encoding(database, pond, encoding):
+    text = {"LATIN1": "schön", "EUC_JP": "日本"}[encoding]
+    database.execute(f'CREATE TABLE t (k text PRIMARY KEY, "{text}" text)')
+    database.execute("INSERT INTO t VALUES ('copied', %s)", text)
+    follow(pond, database, "t", f'k VARCHAR, "{text}" VARCHAR, PRIMARY KEY (k)')
+    database.execute("INSERT INTO t VALUES ('told', %s)", text)
+    assert rows(pond, "t") == [("copied", text), ("told", text)]
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII"])
+def test_a_database_without_an_encoding(database, pond, eventually, encoding):
+    """What is UTF-8 is read; a text that is not is named."""
+    database.execute("CREATE TABLE t (k text PRIMARY KEY); INSERT INTO t VALUES ('schön')")
+    follow(pond, database, "t", "k VARCHAR, PRIMARY KEY (k)")
+    assert rows(pond, "t") == [("schön",)]
+    database.execute("INSERT INTO t VALUES (E'\\xfc')")
+    said = 'invalid byte sequence for encoding "UTF8": 0xfc'
+    eventually(lambda: said in trouble(pond, "t"))
+    pond.execute("DROP RELATION t")
+    with pytest.raises(MillpondError, match=said):
+        follow(pond, database, "t", "k VARCHAR, PRIMARY KEY (k)")
+    assert slots(database) == []

@@ -148,6 +148,7 @@ def connect(
         keepalives_idle=30,
         tcp_user_timeout=60_000,
         options=_SETTINGS,
+        client_encoding="UTF8",  # the server writes texts so, whatever its database has
         connection_factory=factory,
         **given,
     )

@@ -28,8 +28,9 @@ from millpond.service.sinks.keyed_rows import (
 )
 from millpond.service.sinks.sender import Delivery, DeliveryError
 
-#: How many rows, or keys, one statement has.
-_PAGE = 1_000
+#: How many rows, or keys, one statement has at most; and how long its texts are, but for one row:
+#: a server takes no statement of 1 GB, and each is held several times on its way.
+_PAGE, _PAGE_BYTES = 1_000, 8_000_000
 
 
 class PostgresSender(CursorSender):
@@ -148,7 +149,8 @@ class PostgresSender(CursorSender):
             if cursor.fetchone()[0] != len(page[0]):
                 raise DeliveryError(
                     f'the table "{self._options["table"]}" lacks rows that this sink has written: '
-                    "somebody else has changed it; empty it, then DROP and CREATE the sink",
+                    "somebody else has changed it, or a type of its key (real, char) or a trigger "
+                    "has not kept the values; empty it, then DROP and CREATE the sink",
                     is_final=True,
                 )
 
@@ -163,13 +165,12 @@ class PostgresSender(CursorSender):
         keys = {self._quote_name(name) for name in self._key}
         others = [f"{name} = excluded.{name}" for name in names if name not in keys]
         then = f"UPDATE SET {', '.join(others)}" if others else "NOTHING"
-        extras.execute_values(
-            cursor,
+        put = (
             f"INSERT INTO {self._table} ({', '.join(names)}) VALUES %s"
-            f" ON CONFLICT ({self._key_sql}) DO {then}",
-            ([_adapt(value) for value in row] for row in changes.put.values()),
-            page_size=_PAGE,
+            f" ON CONFLICT ({self._key_sql}) DO {then}"
         )
+        for rows in _pages_of_rows(changes.put.values()):
+            extras.execute_values(cursor, put, rows, page_size=_PAGE)
 
     @property
     def _table(self) -> str:
@@ -217,6 +218,22 @@ def _pages(values: Iterable[Row]) -> Iterator[tuple[tuple[Any, ...]]]:
     every = [row if len(row) > 1 else row[0] for row in adapted]
     for start in range(0, len(every), _PAGE):
         yield (tuple(every[start : start + _PAGE]),)
+
+
+def _pages_of_rows(rows: Iterable[Row]) -> Iterator[list[list[Any]]]:
+    """Rows as the client takes them, as many at a time as one statement has."""
+    page: list[list[Any]] = []
+    length = 0
+    for row in rows:
+        adapted = [_adapt(value) for value in row]
+        added = sum(len(value) for value in adapted if isinstance(value, str | bytes | list))
+        if page and (len(page) == _PAGE or length + added > _PAGE_BYTES):
+            yield page
+            page, length = [], 0
+        page.append(adapted)
+        length += added
+    if page:
+        yield page
 
 
 def _adapt(value: Any) -> Any:
