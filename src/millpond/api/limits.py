@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +19,10 @@ from millpond.errors import MillpondError
 _GZIP = zlib.MAX_WBITS | 16
 #: The bytes that are unpacked at once: what is behind the end of a gzip file is copied each time.
 _STEP = 1 << 12
+#: Of how many unpacked bytes note is taken at once.
+_HELD_AT_ONCE = 1 << 20
+#: Where a request's scope has what takes note of the bytes that its body unpacks to.
+HOLD = "millpond.hold"
 
 
 def body_too_large_error(limit: int) -> MillpondError:
@@ -42,7 +48,7 @@ class _Body:
 
     Attributes:
         began_at: When its request came, in seconds.
-        size: How many bytes of it have come.
+        size: How many bytes of it are held: as it came, and unpacked.
         reader: The task that waits for more of it; None while it is worked on.
         is_ended: Whether it has given way to others.
     """
@@ -122,30 +128,40 @@ class BodyLimit:
         if announced.isdigit() and int(announced) > self._limit:
             return await problem(body_too_large_error(self._limit))(scope, receive, send)
         body = _Body()
+        received = 0
 
         async def counted() -> Message:
+            nonlocal received
             message = await self._memory.read(body, receive)
-            if body.size > self._limit:
+            received += len(message.get("body", b""))
+            if received > self._limit:
                 raise body_too_large_error(self._limit)
             return message
 
+        scope[HOLD] = partial(self._memory.add, body)
         try:
             await self._app(scope, counted, send)
         finally:
             self._memory.release(body)
 
 
-def gunzip(data: bytes, limit: int) -> bytes:
+def gunzip(data: bytes, limit: int, hold: Callable[[int], None]) -> bytes:
     """The body of a request with `Content-Encoding: gzip`, never more than `limit` bytes of it.
+
+    Args:
+        data: The body as it came.
+        limit: The most bytes it may have.
+        hold: Takes note of so many bytes more; an error it raises ends the work.
 
     Raises:
         MillpondError: SERVE-703, the data is not gzip; SERVE-707, there is more of it.
 
     >>> import gzip
-    >>> gunzip(gzip.compress(b"abc") + gzip.compress(b"de"), 10)
+    >>> gunzip(gzip.compress(b"abc") + gzip.compress(b"de"), 10, lambda size: None)
     b'abcde'
     """
     plain = bytearray()
+    held = 0
     inflate = zlib.decompressobj(wbits=_GZIP)
     for at in range(0, len(data), _STEP):
         part = data[at : at + _STEP]
@@ -159,7 +175,11 @@ def gunzip(data: bytes, limit: int) -> bytes:
                 raise MillpondError("SERVE-703", "the body is not gzip", detail=detail) from error
             if len(plain) > limit:
                 raise body_too_large_error(limit)
+            if len(plain) - held > _HELD_AT_ONCE:
+                hold(len(plain) - held)
+                held = len(plain)
             part = inflate.unused_data
     if not inflate.eof:
         raise MillpondError("SERVE-703", "the body is not gzip", detail="It ends too early.")
+    hold(len(plain) - held)
     return bytes(plain)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from anyio import from_thread
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from millpond.api.contract import media_type
 from millpond.api.document import BYTES, TEXT
-from millpond.api.limits import gunzip
+from millpond.api.limits import HOLD, gunzip
 from millpond.errors import MillpondError
 from millpond.service.ingest.given_rows import RowFormat
 
@@ -51,13 +52,17 @@ async def read_rows(request: Request, max_body: int) -> tuple[bytes, RowFormat]:
     """Read a body with rows, unpacked to at most `max_body` bytes, and say what format it is in.
 
     Raises:
-        MillpondError: SERVE-707, it is larger; SERVE-708, its encoding is none.
+        MillpondError: SERVE-707, it is larger; SERVE-708, its encoding is none; SERVE-715, there is
+            no room for what it unpacks to.
     """
     format = FORMATS[media_type(request)]
     data = await request.body()
     encoding = request.headers.get("content-encoding", "identity").lower()
     if encoding == "gzip":
-        data = await run_in_threadpool(gunzip, data, max_body)
+        hold = request.scope[HOLD]
+        data = await run_in_threadpool(
+            gunzip, data, max_body, lambda size: from_thread.run_sync(hold, size)
+        )
     elif encoding != "identity":
         hint = "Send it as it is or with gzip."
         raise MillpondError("SERVE-708", f'no such encoding: "{encoding}"', hint=hint)

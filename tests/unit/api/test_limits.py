@@ -8,8 +8,11 @@ import time
 from contextlib import nullcontext
 
 import pytest
+from fastapi import Request
+from starlette.types import Message, Receive, Scope, Send
 
-from millpond.api.limits import BodyMemory, _Body, gunzip
+from millpond.api.limits import BodyLimit, BodyMemory, _Body, gunzip
+from millpond.api.row_bodies import read_rows
 from millpond.errors import MillpondError
 
 
@@ -47,7 +50,7 @@ def test_the_body_that_has_been_coming_long_gives_way(is_slow: bool) -> None:
 
 def test_gzip_files_behind_each_other_are_one() -> None:
     data = gzip.compress(b"abc" * 5_000) + gzip.compress(b"de")
-    assert gunzip(data, 20_000) == b"abc" * 5_000 + b"de"
+    assert gunzip(data, 20_000, lambda size: None) == b"abc" * 5_000 + b"de"
 
 
 @pytest.mark.parametrize(
@@ -61,4 +64,40 @@ def test_gzip_files_behind_each_other_are_one() -> None:
 )
 def test_what_is_no_gzip_or_too_much_of_it_is_refused(data: bytes, code: str) -> None:
     with pytest.raises(MillpondError, match=code):
-        gunzip(data, 1_000)
+        gunzip(data, 1_000, lambda size: None)
+
+
+def test_what_a_body_unpacks_to_is_noted_as_it_grows() -> None:
+    noted: list[int] = []
+    gunzip(gzip.compress(b"x" * 10_000_000), 20_000_000, noted.append)
+    assert sum(noted) == 10_000_000
+    assert len(noted) > 2
+
+
+@pytest.mark.parametrize("others", [0, 60_000])
+def test_bodies_have_room_for_what_they_unpack_to(others: int) -> None:
+    """A body of 100 bytes that unpacks to 50,000 is one of 50,000."""
+    memory = BodyMemory(100_000, patience=10)
+    body = gzip.compress(b"x" * 50_000)
+    got: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        got.append((await read_rows(Request(scope, receive), 1_000_000))[0])
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Message) -> None:
+        pass
+
+    headers = [(b"content-type", b"text/csv"), (b"content-encoding", b"gzip")]
+    scope = {"type": "http", "method": "POST", "headers": headers}
+    limited = BodyLimit(app, 1_000_000, memory)
+    other = _Body()
+    memory.add(other, others)
+    refused = pytest.raises(MillpondError, match="SERVE-715") if others else nullcontext()
+    with refused:
+        asyncio.run(limited(scope, receive, send))
+    assert [len(data) for data in got] == ([] if others else [50_000])
+    memory.release(other)
+    assert memory._held == 0
