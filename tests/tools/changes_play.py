@@ -67,6 +67,23 @@ def plan_query(world: World, text: str, *, whim: str = "", **options: Any) -> Pl
     return plan_changes(bound, names, choices=choices, owner="q", **options)
 
 
+def play_in_steps(
+    plan: Plan, feeds: Mapping[str, pa.Table], ends: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Advance a dataflow to each instant of `ends` in turn, and list its changes."""
+    flow, found, last = Dataflow(plan), [], -1
+    for end in ends:
+        given = {}
+        for name, feed in feeds.items():
+            stamps = feed["__ts"].to_pylist()
+            places = [i for i, at in enumerate(stamps) if last < at <= end]
+            given[name] = feed.take(pa.array(places, pa.int64()))
+        found.append(flow.advance(given, end)[plan.key])
+        assert not flow.failed
+        last = end
+    return pa.concat_tables(found).to_pylist()
+
+
 def choose_by_chance(found: Choice, random: Random) -> Choice:
     """Choose of an operator what chance says."""
     order = random.sample(found.order, len(found.order))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.oracle.oracle_pond import OraclePond
-from tests.tools.changes_play import plan_query
+from tests.tools.changes_play import plan_query, play_in_steps
 
-from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.operators.join import Join
 from millpond.operators.semijoin import Semijoin
 from millpond.planner.dataflow import joins
@@ -89,20 +87,6 @@ def draw_feed(random: Random, rows: int) -> pa.Table:
     return pa.table(given)
 
 
-def run(plan: Plan, feeds: dict[str, pa.Table], cuts: list[int]) -> Any:
-    flow, found, last = Dataflow(plan), [], -1
-    for cut in cuts:
-        given = {}
-        for name, feed in feeds.items():
-            stamps = feed["__ts"].to_pylist()
-            places = [i for i, at in enumerate(stamps) if last < at <= cut]
-            given[name] = feed.take(pa.array(places, pa.int64()))
-        found.append(flow.advance(given, cut)[plan.key])
-        assert not flow.failed
-        last = cut
-    return pa.concat_tables(found).to_pylist()
-
-
 @pytest.mark.parametrize("band", BANDS)
 def test_bands_find_what_all_pairs_find(
     pond: OraclePond, monkeypatch: pytest.MonkeyPatch, band: str
@@ -120,8 +104,8 @@ def test_bands_find_what_all_pairs_find(
             random = Random(f"{text} {seed}")
             feeds = {name: draw_feed(random, random.choice((20, 60))) for name in "st"}
             cuts = [*sorted(random.sample(range(25 * SECOND), 3)), 30 * SECOND]
-            expected = run(slow, feeds, [30 * SECOND])
-            assert run(quick, feeds, cuts) == expected
+            expected = play_in_steps(slow, feeds, [30 * SECOND])
+            assert play_in_steps(quick, feeds, cuts) == expected
             some += len(expected)
     assert some > 100
 
@@ -150,5 +134,5 @@ def test_infinite_instants_are_near_each_other(pond: OraclePond) -> None:
     feed = feed.append_column("v", pa.nulls(3, pa.int16())).append_column(
         "d", pa.nulls(3, pa.float64())
     )
-    found = run(plan, {"s": feed, "t": feed}, [SECOND])
+    found = play_in_steps(plan, {"s": feed, "t": feed}, [SECOND])
     assert sorted((row["i"], row["j"]) for row in found) == [(1, 1), (2, 2), (3, 3)]
