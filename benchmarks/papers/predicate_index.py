@@ -26,7 +26,8 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
-from millpond.runtime.batch_tasks import write_matches
+from millpond.state.arrow_file import write_arrow
+from millpond.state.store import new_path
 from workloads.interests import ATTRIBUTES, elements, ranges, texts
 
 SCHEMA = Schema(tuple(Field(a, "INTEGER") for a in ATTRIBUTES))
@@ -67,7 +68,7 @@ def main() -> None:
 
             def indexed(stem: StemSnapshot = stem) -> MatchReader:
                 found = match(table, stem, ScalarEvaluator.of_this_thread()).to_table()
-                write_matches(store, found)
+                write_arrow(new_path(store, "matches"), found, sync=False, whole=False)
                 return MatchReader(found)
 
             reader = indexed()
@@ -76,7 +77,8 @@ def main() -> None:
 
             def plain(sample: pa.Table = sample, bounds: np.ndarray = bounds) -> None:
                 pieces = encode(without_index(sample, bounds), sample.num_rows)
-                write_matches(store, pa.Table.from_batches(pieces))
+                found = pa.Table.from_batches(pieces)
+                write_arrow(new_path(store, "matches"), found, sync=False, whole=False)
 
             alone = statistics.median(seconds(plain) for _ in range(options.repeats))
             for slot, expected in list(without_index(sample, bounds[:50]).items()):

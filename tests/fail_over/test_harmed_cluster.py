@@ -43,6 +43,8 @@ class HarmedCluster:
         self.caches = directory / "caches"
         self.caches.mkdir()
         self._cluster = Cluster(directory)
+        #: Executors whose worker was killed. They stay with their driver, and hold memory.
+        self._orphans: list[int] = []
         self._objects = objects
         script = 'mount -t tmpfs none "$0" && exec "$@"'
         self._alone = ("unshare", "-m", "sh", "-c", script, str(self.caches))
@@ -57,12 +59,7 @@ class HarmedCluster:
 
     def list_executors(self) -> list[int]:
         """The processes of executors."""
-        found: list[int] = []
-        for worker in self._cluster.workers:
-            command = ["ps", "-o", "pid=", "--ppid", str(worker.pid)]
-            said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-            found += map(int, said.split())
-        return found
+        return [pid for worker in self._cluster.workers for pid in list_children(worker.pid)]
 
     def befall(self, faults: tuple[str, ...], leads: int) -> None:
         """Let the faults begin at about one time, and end."""
@@ -101,6 +98,10 @@ class HarmedCluster:
             with suppress(ProcessLookupError):
                 os.kill(random.choice(self.list_executors()), signal.SIGKILL)
         else:
+            for pid in self._orphans:  # of the round before
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._orphans = list_children(worker.pid)
             worker.kill()
             worker.wait()
             self._cluster.workers.pop(number)
@@ -109,6 +110,12 @@ class HarmedCluster:
 
     def close(self) -> None:
         self._cluster.close()
+
+
+def list_children(pid: int) -> list[int]:
+    command = ["ps", "-o", "pid=", "--ppid", str(pid)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return [int(child) for child in said.split()]
 
 
 def wake_later(pid: int) -> None:

@@ -63,7 +63,6 @@ class Sink:
             are the changes as they are, with their `__sign`.
         stem: The snapshot of the stream's Query SteM, or None.
         upto: The slots the snapshot covers: those with smaller numbers.
-        slots: How many slots the snapshot has.
         routing: The routing policy of the stream's eddy.
         accounts: The driver's accounts of the eddy's modules.
         has_begun: Whether changes were delivered already, so that the answer at the position was
@@ -82,7 +81,6 @@ class Sink:
     columns: pa.Schema | None
     stem: str | None = None
     upto: int = 0
-    slots: int = 0
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
     has_begun: bool = False

@@ -20,9 +20,9 @@ from millpond.errors import MillpondError
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult, Sink
 from millpond.runtime.batch_tasks import (
     SEGMENT_BYTES,
+    SEGMENT_ROWS,
     BuiltSegment,
     SplitRun,
-    segment_rows,
     task_router,
     write_segment,
 )
@@ -220,7 +220,7 @@ def _parts(sink: Sink, elements: pa.Table) -> list[pa.Table]:
     parts: list[pa.Table] = []
     if not elements.num_rows:
         return parts
-    for _, part in divide(elements, segment_rows(sink.slots), SEGMENT_BYTES):
+    for _, part in divide(elements, SEGMENT_ROWS, SEGMENT_BYTES):
         if sink.members is not None:
             parts.append(part.combine_chunks())
             continue

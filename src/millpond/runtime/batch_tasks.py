@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time as clock_time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -28,7 +28,7 @@ from millpond.engine.eddy.eddy import Ledger, Router
 from millpond.engine.eddy.routing import Account, policy
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
-from millpond.engine.matching.results_structure import FilterPassage, Matches
+from millpond.engine.matching.results_structure import FilterPassage
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -36,6 +36,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.chunks import PIECE_BYTES, Chunk, divide, gather_small
+from millpond.runtime.match_files import write_matches
 from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.file_share import withdraw
@@ -43,24 +44,26 @@ from millpond.state.segment_file import encode_elements
 from millpond.state.store import new_mark, new_path
 from millpond.state.version import DATA, REJECTS, SHED
 
-#: A segment's match matrix has at most this many bits: this bounds a task's memory (256 MiB dense).
+#: A segment has at most this many bits for the slots whose matches are not found by blocks.
 _MATRIX_BITS = 1 << 31
-_SEGMENT_ROWS = 1_000_000
+SEGMENT_ROWS = 1_000_000
 #: The bytes of a segment's rows, about. A task holds one segment's rows, and once more while it
 #: lays them in order, however large its batch is. Texts of a segment also have to stay within the
 #: reach of 32-bit offsets (2 GiB).
 SEGMENT_BYTES = 256 << 20
-#: The key of stored matches' metadata that lists the failed slots.
-FAILED = b"millpond.failed"
 #: How many records of a partition are shed together where whole splits are.
 _CHUNK = 16_384
 #: How many times a file's length its rows may have at least; dictionaries make files small.
 MOST_GROWTH = 100
 
 
-def segment_rows(slots: int) -> int:
-    """Compute how many rows a segment may have when `slots` predicates are matched against it."""
-    return max(16_384, min(_SEGMENT_ROWS, _MATRIX_BITS // max(slots, 1)))
+def segment_rows(stem: StemSnapshot | None) -> int:
+    """Compute how many rows a segment may have that is matched against these queries.
+
+    Matches are written as they are found, but queries with other factors wait for one another.
+    """
+    waiting = len(stem.others) if stem is not None else 0
+    return max(16_384, min(SEGMENT_ROWS, _MATRIX_BITS // max(waiting, 1)))
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,6 @@ class StreamPlan:
     arrival: int
     stem: str | None
     upto: int
-    slots: int
     routing: str = "ticket"
     accounts: dict[str, Account] = field(default_factory=dict)
     ceiling: int = END
@@ -194,7 +196,8 @@ class _Builder:
         #: By file, the bytes of rows it has become.
         self._grown: dict[Any, int] = {}
         self._plan = plan
-        self._limit = segment_rows(plan.slots)
+        self._stem = load_stem(plan.stem) if plan.stem else None
+        self._limit = segment_rows(self._stem)
         #: Rows that wait for their segment, by kind: (split key, offset in the split, rows).
         self._waiting: dict[str, list[tuple[tuple[Any, ...], int, pa.Table]]] = {
             DATA: [],
@@ -237,7 +240,7 @@ class _Builder:
         """Yield the segments of what waits, if these rows do not go into them any more."""
         for kind, rows in ((DATA, admitted.elements), (REJECTS, admitted.rejects)):
             count, size = self._sizes.get(kind, (0, 0))
-            most = self._limit if kind == DATA else _SEGMENT_ROWS
+            most = self._limit if kind == DATA else SEGMENT_ROWS
             if count and (count + rows.num_rows > most or size + rows.nbytes > SEGMENT_BYTES):
                 yield self._segment() if kind == DATA else self._write_pseudo(kind)
 
@@ -335,13 +338,12 @@ class _Builder:
     def _segment(self) -> BuiltSegment:
         elements, runs = self._lay(DATA)
         plan, store = self._plan, self._store
-        stem = load_stem(plan.stem) if plan.stem else None
         router = task_router(plan.routing, plan.arrival, plan.accounts)
         return write_segment(
             store,
             plan.stream_id,
             elements,
-            stem,
+            self._stem,
             plan.upto,
             router,
             runs,
@@ -401,21 +403,19 @@ def write_segment(
     runs: Iterable[SplitRun] = (),
     kind: str = DATA,
     low: int = 0,
-    deferred: Iterable[int] = (),
+    deferred: Collection[int] = (),
     mark: str = "",
 ) -> BuiltSegment:
     ts = elements["__ts"].to_numpy()
     folder = "segments" if kind == DATA else "rejects"
-    matches, found, table = None, None, None
+    matches, found = None, None
     # Waiting for the disk takes no time from matching.
     with ThreadPoolExecutor(1) as beside:
         writing = beside.submit(
             write_arrow, new_path(store, folder, mark), encode_elements(elements)
         )
         if stem is not None and len(stem.slots):
-            found = match(elements, stem, ScalarEvaluator.of_this_thread(), router=router)
-            table = with_failed(found.to_table(), {*found.failed, *deferred})
-            matches = write_matches(store, table, mark)
+            found, matches = write_matches(store, elements, stem, router, deferred, mark)
         file = writing.result()
     return BuiltSegment(
         stream_id,
@@ -429,7 +429,7 @@ def write_segment(
         low,
         found.failed if found else {},
         found.stats if found else {},
-        int(pc.sum(table["count"]).as_py() or 0) if table is not None else 0,
+        found.matched if found else 0,
         router.ledger.visits if router else 0,
         router.ledger.routed if router else 0,
         router.ledger.accounts if router else {},
@@ -439,28 +439,6 @@ def write_segment(
 def task_router(routing: str, seed: int, accounts: Mapping[str, Account]) -> Router:
     """Make a task's router, which starts with the driver's accounts of its modules."""
     return Router(policy(routing, seed), Ledger(dict(accounts)))
-
-
-def matches_table(found: Matches) -> pa.Table:
-    """Turn matches into their stored table; it lists failed slots, which are not "no match"."""
-    return with_failed(found.to_table(), found.failed)
-
-
-def with_failed(table: pa.Table, failed: Iterable[int]) -> pa.Table:
-    """Note in stored matches the slots whose predicate could not be evaluated."""
-    text = ",".join(str(slot) for slot in sorted(failed))
-    return table.replace_schema_metadata({FAILED: text}) if text else table
-
-
-def failed_slots(table: pa.Table) -> frozenset[int]:
-    """Read from stored matches the slots whose predicate could not be evaluated."""
-    text = (table.schema.metadata or {}).get(FAILED, b"")
-    return frozenset(int(slot) for slot in text.split(b",") if slot)
-
-
-def write_matches(store: str, table: pa.Table, mark: str = "") -> FileMeta:
-    """Write matches. They need not survive a loss of power: lost ones are computed again."""
-    return write_arrow(new_path(store, "matches", mark), table, sync=False, whole=False)
 
 
 def _unpack(rows: pa.Table) -> AdmittedRows:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from millpond.runtime.batch_tasks import SEGMENT_BYTES, BuiltSegment, SplitRun
+from millpond.runtime.batch_tasks import SEGMENT_BYTES, SEGMENT_ROWS, BuiltSegment, SplitRun
 from millpond.runtime.chunks import divide
 from millpond.state.arrow_file import FileMeta, write_together
 from millpond.state.segment_file import SEQUENCE, TIMESTAMP, encode_elements
@@ -21,8 +21,6 @@ from millpond.state.version import DATA
 #: Bytes of a file of several segments, about. It stays until all of them are merged or trimmed, so
 #: this is what one segment that stays can hold.
 MOST_SHARED_BYTES = 1 << 16
-#: Changes of a segment that is written at once, at most.
-_SEGMENT_ROWS = 1_000_000
 
 
 def write_logs(
@@ -70,7 +68,7 @@ def write_log(store: str, log_id: int, changes: pa.Table) -> list[BuiltSegment]:
     stamps = changes["__at"].cast(pa.int64())
     elements = changes.drop_columns(["__at"]).append_column(TIMESTAMP, stamps)
     parts = []
-    for _, part in divide(elements, _SEGMENT_ROWS, SEGMENT_BYTES):
+    for _, part in divide(elements, SEGMENT_ROWS, SEGMENT_BYTES):
         numbers = pa.array(np.arange(len(part), dtype=np.int64))
         parts.append((log_id, part.append_column(SEQUENCE, numbers).combine_chunks()))
     return write_logs(store, parts)

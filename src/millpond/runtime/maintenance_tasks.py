@@ -14,18 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.engine.admission.admit import raw_text
-from millpond.engine.matching.match import match
-from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
-from millpond.runtime.batch_tasks import (
-    BuiltSegment,
-    failed_slots,
-    matches_table,
-    with_failed,
-    write_matches,
-    write_segment,
-)
+from millpond.runtime.batch_tasks import BuiltSegment, write_segment
+from millpond.runtime.match_files import fold_matches, write_matches
 from millpond.runtime.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.segment_file import global_seq, open_rows, open_segment
@@ -61,8 +53,7 @@ def backfill(job: BackfillJob) -> list[BackfillResult]:
     done = []
     for segment_id, path, checksum in job.segments:
         table = open_segment(Path(job.store) / path, checksum, job.added)
-        found = match(table, stem, ScalarEvaluator.of_this_thread())
-        file = write_matches(job.store, matches_table(found))
+        found, file = write_matches(job.store, table, stem)
         done.append(BackfillResult(segment_id, file, job.low, job.upto, found.failed))
     return done
 
@@ -186,7 +177,4 @@ def fold(job: FoldJob) -> FileMeta | None:
         tables = [open_arrow(Path(job.store) / path, checksum) for path, checksum in job.matches]
     except MillpondError:
         return None
-    live = pa.array(job.live, pa.uint32())
-    failed = frozenset(job.live) & frozenset().union(*(failed_slots(t) for t in tables))
-    parts = [t.filter(pc.is_in(t["slot"], live)).replace_schema_metadata() for t in tables]
-    return write_matches(job.store, with_failed(pa.concat_tables(parts), failed))
+    return fold_matches(job.store, tables, job.live)

@@ -13,7 +13,7 @@ import io
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +40,10 @@ _UNWRITABLE = _GONE | {
     errno.ENAMETOOLONG,
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
 }  # fmt: skip
+
+
+#: Makes record batches, and hands each one over as it is made.
+MakePieces = Callable[[Callable[[pa.RecordBatch], None]], object]
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,45 @@ def write_arrow(
     Raises:
         MillpondError: STORE-603, the disk is full or the directory cannot be written.
     """
-    path = Path(path)
+    return _put(Path(path), lambda temporary: write_bytes(temporary, table, sync, whole), sync)
+
+
+def write_pieces(path: str | Path, schema: pa.Schema, make: MakePieces) -> FileMeta:
+    """Write an Arrow IPC file while its record batches are made; none of them is held.
+
+    It is not synced, so it need not survive a loss of power.
+
+    Args:
+        path: The file's path, which must be new, in a directory that exists.
+        schema: The schema of the record batches.
+        make: Makes the record batches; it hands each one over as it is made.
+
+    Raises:
+        MillpondError: STORE-603, the disk is full or the directory cannot be written.
+    """
+
+    def write(temporary: Path) -> FileMeta:
+        rows = 0
+        with _open_writer(temporary, schema, sync=False) as (writer, file):
+
+            def keep(piece: pa.RecordBatch) -> None:
+                nonlocal rows
+                check_room(temporary, piece.nbytes)
+                writer.write_batch(piece)
+                rows += piece.num_rows
+
+            make(keep)
+        return FileMeta(temporary, rows, file.length, file.hexdigest())
+
+    return _put(Path(path), write, sync=False)
+
+
+def _put(path: Path, write: Callable[[Path], FileMeta], sync: bool) -> FileMeta:
+    """Write a file under another name, and give it its own."""
     temporary = path.with_name(f".{path.name}.tmp")
     with translate_write_errors(path):
         reach("file.before_write")
-        meta = write_bytes(temporary, table, sync, whole)
+        meta = write(temporary)
         reach("file.before_rename")
         try:
             os.rename(temporary, path)
@@ -162,16 +200,26 @@ def sync_file(path: Path) -> None:
 
 def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> FileMeta:
     """Write a table under a name that no reader looks for yet; remove the file on failure."""
-    if share_of(path) is not None:
-        make_directory(path.parent)  # the first file on another machine than the driver's
-    check_room(path, table.nbytes)
     if whole and any(column.num_chunks > 1 for column in table.columns):
         table = table.combine_chunks()
+    with _open_writer(path, table.schema, sync, table.nbytes) as (writer, file):
+        writer.write_table(table)
+    return FileMeta(path, table.num_rows, file.length, file.hexdigest())
+
+
+@contextmanager
+def _open_writer(
+    path: Path, schema: pa.Schema, sync: bool, room: int = 0
+) -> Iterator[tuple[pa.RecordBatchFileWriter, _ChecksummedFile]]:
+    """Open a new file for record batches, of so many bytes at least; remove it on failure."""
+    if share_of(path) is not None:
+        make_directory(path.parent)  # the first file on another machine than the driver's
+    check_room(path, room)
     descriptor = open_owner_only(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
-        sink = _ChecksummedFile(descriptor)
-        with pa.ipc.new_file(pa.PythonFile(sink, "w"), table.schema) as writer:
-            writer.write_table(table)
+        file = _ChecksummedFile(descriptor)
+        with pa.ipc.new_file(pa.PythonFile(file, "w"), schema) as writer:
+            yield writer, file
         reach("file.before_sync")
         if sync:
             os.fsync(descriptor)
@@ -180,7 +228,6 @@ def write_bytes(path: Path, table: pa.Table, sync: bool, whole: bool = True) -> 
         raise
     finally:
         os.close(descriptor)
-    return FileMeta(path, table.num_rows, sink.length, sink.hexdigest())
 
 
 def sync_directory(directory: Path) -> None:

@@ -22,7 +22,7 @@ SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("n", "BIGINT")))
 @pytest.fixture
 def plan(tmp_path: Path) -> BatchPlan:
     Store.open(tmp_path / "store").close()
-    stream = StreamPlan(1, SCHEMA, "ts", floor=0, arrival=0, stem=None, upto=0, slots=0)
+    stream = StreamPlan(1, SCHEMA, "ts", floor=0, arrival=0, stem=None, upto=0)
     return BatchPlan(str(tmp_path / "store"), {1: stream})
 
 
@@ -67,7 +67,7 @@ def test_arrival_numbers_follow_the_splits_however_tasks_get_them(plan, shared):
 
 
 def test_a_full_segment_does_not_break_the_order(plan, monkeypatch):
-    monkeypatch.setattr(batch_tasks, "segment_rows", lambda slots: 4)
+    monkeypatch.setattr(batch_tasks, "segment_rows", lambda stem: 4)
     segments = arrivals(list(build(reversed(SPLITS[2:]), plan)))
     assert [len(segment) for segment in segments] == [4, 2]
     for segment in segments:

@@ -44,7 +44,7 @@ if given == "write":
     pq.write_table(make(0, 800), file, use_dictionary=False, write_batch_size=8)
     sys.exit()
 schema = Schema((Field("n", "INTEGER"), Field("body", "VARCHAR")))
-plan = BatchPlan(str(store), {1: StreamPlan(1, schema, None, BEGINNING, 0, None, 0, 0)})
+plan = BatchPlan(str(store), {1: StreamPlan(1, schema, None, BEGINNING, 0, None, 0)})
 found = build(chunks_of_file() if given == "row group" else chunks(), plan)
 built = [(item.kind, item.file.rows) for item in found]
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())

@@ -30,10 +30,11 @@ from millpond.runtime.maintenance_tasks import (
     fold,
     merge,
 )
+from millpond.runtime.match_files import FAILED, failed_slots
 from millpond.service.ingest.segment_refs import number_runs
-from millpond.state.arrow_file import open_arrow
+from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.segment_file import global_seq, open_segment
-from millpond.state.store import remove_marked
+from millpond.state.store import new_path, remove_marked
 
 SECOND = 1_000_000
 SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("v", "INTEGER"), Field("s", "VARCHAR")))
@@ -70,9 +71,7 @@ def plan(
     store: Path, stem: str | None = None, slots: int = 0, floor: int = BEGINNING, **streams: int
 ) -> BatchPlan:
     ids = streams.values() or [1]
-    plans = {
-        id: StreamPlan(id, SCHEMA, "ts", floor, 900 * SECOND, stem, slots, slots) for id in ids
-    }
+    plans = {id: StreamPlan(id, SCHEMA, "ts", floor, 900 * SECOND, stem, slots) for id in ids}
     return BatchPlan(str(store), plans)
 
 
@@ -119,7 +118,7 @@ def test_splits_are_laid_by_key_whatever_order_a_task_gets_them_in(store: Path) 
 def test_full_segments_go_out_and_the_count_goes_on(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_tasks, "segment_rows", lambda slots: 4)
+    monkeypatch.setattr(batch_tasks, "segment_rows", lambda stem: 4)
     given = [(n % 5, n) for n in range(11)]
     chunks = [Chunk(1, ("b",), rows(*given[:3])), Chunk(1, ("b",), rows(*given[3:]))]
     built = list(build([*chunks, Chunk(1, ("a",), rows((9, 99)))], plan(store)))
@@ -231,13 +230,13 @@ def test_a_predicate_that_fails_is_told_from_one_that_matches_nothing(store: Pat
     (built,) = build([Chunk(1, (0,), rows((1, 1), (2, 2)))], plan(store, file, 3))
     assert built.failed.keys() == {0}
     assert built.matches is not None
-    assert batch_tasks.failed_slots(open_arrow(built.matches.path)) == {0}
+    assert failed_slots(open_arrow(built.matches.path)) == {0}
     job = BackfillJob(
         str(store), ((7, f"segments/{built.file.path.name}", built.file.checksum),), file, 0, 3
     )
     (again,) = backfill(job)
     assert (again.segment_id, again.failed.keys()) == (7, {0})
-    assert batch_tasks.failed_slots(open_arrow(again.file.path)) == {0}
+    assert failed_slots(open_arrow(again.file.path)) == {0}
 
 
 # -- merging and folding ------------------------------------------------------------------------
@@ -289,17 +288,15 @@ def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> 
     parts = []
     for chosen in ([0, 1], [2], [3]):
         mask = pa.compute.is_in(whole["slot"], pa.array(chosen, pa.uint32()))
-        part = whole.filter(mask).replace_schema_metadata(
-            {batch_tasks.FAILED: "1"} if 1 in chosen else None
-        )
-        meta = batch_tasks.write_matches(str(store), part)
+        part = whole.filter(mask).replace_schema_metadata({FAILED: "1"} if 1 in chosen else None)
+        meta = write_arrow(new_path(store, "matches"), part, sync=False, whole=False)
         parts.append((f"matches/{meta.path.name}", meta.checksum))
     before = MatchReader(whole)
     for live in ((0, 1, 3), (3,), ()):
         folded = fold(FoldJob(str(store), 7, tuple(parts), live))
         assert folded is not None
         table = open_arrow(folded.path, folded.checksum)
-        assert batch_tasks.failed_slots(table) == {1} & set(live)
+        assert failed_slots(table) == {1} & set(live)
         reader = MatchReader(table)
         for slot in (0, 2, 3):
             expected = before.rows(slot, 0, 200).tolist() if slot in live else []
@@ -309,7 +306,7 @@ def test_folded_matches_say_what_their_parts_said_of_live_slots(store: Path) -> 
 
 
 def plan_of(store: Path) -> BatchPlan:
-    stream = StreamPlan(7, SCHEMA, "ts", BEGINNING, 0, None, 0, 0, file_growth=1_000)
+    stream = StreamPlan(7, SCHEMA, "ts", BEGINNING, 0, None, 0, file_growth=1_000)
     return BatchPlan(str(store), {7: stream})
 
 
@@ -333,7 +330,7 @@ def test_a_file_becomes_no_more_rows_than_it_may(store: Path) -> None:
 def test_the_files_of_a_batch_that_failed_are_found_by_their_mark(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_tasks, "_SEGMENT_ROWS", 10)
+    monkeypatch.setattr(batch_tasks, "SEGMENT_ROWS", 10)
     failed, kept = plan_of(store), plan_of(store)
     chunk = Chunk(7, ("a", 0), rows(*[(n, n) for n in range(20)]))
     list(build([chunk], kept))

@@ -16,12 +16,14 @@ group, and then each of the group's blocks only translates codes.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.eddy.routing import TicketPolicy
@@ -69,6 +71,12 @@ _SAMPLE = 256
 #: Matches per element and block below which writing pairs is cheaper than transposing bits.
 _SPARSE_BELOW = 2.5
 _MOST_ROWS = 2**32 - 1
+#: Rows of undecided slots that are held, four bytes each.
+_MOST_UNDECIDED = 64_000_000
+#: Slots whose other factors are decided together have as many bits for all elements at most, and
+#: slots whose matches are encoded together are so many.
+_MOST_BITS = 1 << 31
+_TOGETHER = 64
 _NO_MATCH = -1
 
 
@@ -78,6 +86,7 @@ def match(
     scalar: ScalarEvaluator,
     order: Sequence[str] | None = None,
     router: Router | None = None,
+    keep: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Matches:
     """Find for each standing query the elements its predicate is TRUE for.
 
@@ -88,15 +97,21 @@ def match(
         order: The attributes in the order elements should visit them; attributes not named come
             last. By default the most selective by their tables first. It changes no match.
         router: Chooses the order instead, block by block, and learns from each block.
+        keep: Takes the pieces of the table as they are made. Without it all of them are held: as
+            many as there are matches, while a call with it holds those of a block of queries.
     """
     if table.num_rows > _MOST_ROWS:
         raise ValueError("a batch has at most 2**32 - 1 elements")
-    run = _BatchMatch(table, stem, order, router)
+    run = _BatchMatch(table, stem, order, router, keep)
     if table.num_rows:
         for start in range(0, len(stem.blocks), GROUP):
             run.match_group(_groups.get(stem.schema, stem.blocks[start : start + GROUP]))
+            if run.are_many_undecided:
+                run.evaluate_others(scalar)
         for led, gone in zip(stem.led, stem.gone, strict=True):
             run.match_led(led, gone)
+            if run.are_many_undecided:
+                run.evaluate_others(scalar)
         run.match_loose()
         run.evaluate_others(scalar)
     return run.matches
@@ -114,12 +129,14 @@ class _BatchMatch:
         stem: StemSnapshot,
         order: Sequence[str] | None,
         router: Router | None,
+        keep: Callable[[pa.RecordBatch], None] | None,
     ) -> None:
         self.table = table
         self.router = router
         self.stem = stem
         self.rows = table.num_rows
         self.matches = Matches(self.rows)
+        self._hand_over = keep or self.matches.batches.append
         self._rank = {a: i for i, a in enumerate(order or ())}
         self._columns: dict[str, CodableColumn] = {}
         # Slots whose other factors are not evaluated yet, and their rows so far; None: all rows.
@@ -133,6 +150,11 @@ class _BatchMatch:
             assert domain is not None, attribute
             column = self._columns[attribute] = CodableColumn(self.table.column(attribute), domain)
         return column
+
+    def _keep(self, pieces: Iterable[pa.RecordBatch]) -> None:
+        for found in pieces:
+            self.matches.matched += int(pc.sum(found["count"]).as_py() or 0)
+            self._hand_over(found)
 
     def _count(self, attribute: str, passage: FilterPassage) -> None:
         known = self.matches.stats.get(attribute)
@@ -254,7 +276,7 @@ class _BatchMatch:
             int(slots[p]): lists[starts[p] : starts[p] + counts[p]]
             for p in np.flatnonzero(alive & apart)
         }
-        self.matches.batches.extend(encode(slices, self.rows))
+        self._keep(encode(slices, self.rows))
         chosen = np.flatnonzero(alive & ~apart)
         if len(chosen) < int((counts > 0).sum()):
             parts = [lists[starts[p] : ends[p]] for p in chosen]
@@ -278,7 +300,7 @@ class _BatchMatch:
             for i in np.flatnonzero(apart | deferred).tolist():
                 found = rows[ends[i] - counts[i] : ends[i]]
                 (self._undecided if deferred[i] else slices)[int(slots[i])] = found
-            self.matches.batches.extend(encode(slices, self.rows))
+            self._keep(encode(slices, self.rows))
         spent = time.perf_counter_ns() - begun
         for attribute, came in run.came.items():
             passage = FilterPassage(self.rows, came, spent // len(run.came))
@@ -298,7 +320,7 @@ class _BatchMatch:
         if len(chosen):
             if ends is None:
                 ends = np.zeros(len(chosen), np.int64)
-            self.matches.batches.append(piece(slots[chosen], counts[chosen], encoding, ends, data))
+            self._keep([piece(slots[chosen], counts[chosen], encoding, ends, data)])
 
     def match_loose(self) -> None:
         """Match slots in no block: every element matches, or other factors alone decide."""
@@ -311,20 +333,31 @@ class _BatchMatch:
         slots, counts = np.array(whole, np.int64), np.full(len(whole), self.rows)
         self._append(slots, counts, ALL, np.arange(len(whole)), b"")
 
+    @property
+    def are_many_undecided(self) -> bool:
+        """Whether the rows of undecided slots take so much memory that they are decided now."""
+        return self._pairs(self._undecided) > _MOST_UNDECIDED
+
     def evaluate_others(self, scalar: ScalarEvaluator) -> None:
         """Evaluate the other factors on the rows that are left to undecided slots."""
-        if not self._undecided:
-            return
-        begun, came = time.perf_counter_ns(), self._pairs(self._undecided)
+        undecided, self._undecided = list(self._undecided.items()), {}
+        most = max(_TOGETHER, _MOST_BITS // max(self.rows, 1))
+        for first in range(0, len(undecided), most):
+            self._decide(dict(undecided[first : first + most]), scalar)
+
+    def _decide(self, undecided: dict[int, Rows | None], scalar: ScalarEvaluator) -> None:
+        begun, came = time.perf_counter_ns(), self._pairs(undecided)
         router = self.router or Router(TicketPolicy())
         if not self.stem.blocks:
             router.ledger.routed += self.rows
         others = OtherFactors(self.table, self.stem.others, scalar, router)
-        decided = others.decide(self._undecided)
+        passed = 0
+        deciding = others.decide(undecided)
+        while decided := dict(islice(deciding, _TOGETHER)):
+            passed += self._pairs(decided)
+            self._keep(encode(decided, self.rows))
         self.matches.failed.update(others.failed)
-        passed = self._pairs(decided)
         self._count(OTHERS, FilterPassage(came, passed, time.perf_counter_ns() - begun))
-        self.matches.batches.extend(encode(decided, self.rows))
 
     def _pairs(self, of_slots: Mapping[int, Rows | None]) -> int:
         return sum(self.rows if rows is None else len(rows) for rows in of_slots.values())

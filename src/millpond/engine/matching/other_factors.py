@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -59,6 +60,7 @@ class _Course:
     """A query's way through its other factors: CACQ's ready and done bits, for a morsel.
 
     Attributes:
+        slot: The query's slot.
         rows: The rows left of the morsel; None for all of the table.
         ready: The factors still to visit, the next first.
         late: Factors that failed on rows which other factors may take away.
@@ -66,6 +68,7 @@ class _Course:
         is_last: Whether the late factors are being visited again.
     """
 
+    slot: int
     rows: Rows | None
     ready: list[str]
     late: list[str] = field(default_factory=list)
@@ -102,27 +105,29 @@ class OtherFactors:
         #: Slots that failed, and why.
         self.failed: dict[int, str] = {}
 
-    def decide(self, candidates: Mapping[int, Rows | None]) -> dict[int, Rows]:
-        """Find the rows a slot's factors are TRUE of, ascending, for each slot.
+    def decide(self, candidates: Mapping[int, Rows | None]) -> Iterator[tuple[int, Rows]]:
+        """Find the rows a slot's factors are TRUE of, ascending, for each slot that has some.
 
         Args:
             candidates: By slot, the rows to look at; None: all rows.
         """
+        morsels = list(self._morsels(candidates))
+        if len(morsels) == 1:
+            yield from self._decide_morsel(candidates)
+            return
         found: dict[int, list[Rows]] = {slot: [] for slot in candidates}
-        for low, high in self._morsels(candidates):
+        for low, high in morsels:
             courses = {
                 slot: rows
                 for slot, own in candidates.items()
                 if slot not in self.failed
                 and ((rows := self._between(own, low, high)) is None or len(rows))
             }
-            for slot, rows in self._decide_morsel(courses).items():
+            for slot, rows in self._decide_morsel(courses):
                 found[slot].append(rows)
-        none = np.zeros(0, np.uint32)
-        return {
-            slot: none if slot in self.failed else np.concatenate([none, *parts])
-            for slot, parts in found.items()
-        }
+        for slot, parts in found.items():
+            if parts and slot not in self.failed:
+                yield slot, np.concatenate(parts)
 
     def _morsels(self, slots: Mapping[int, Rows | None]) -> Iterator[tuple[int, int]]:
         low, size = 0, _FIRST_MORSEL
@@ -133,25 +138,23 @@ class OtherFactors:
             low, size = low + size, size * _GROWTH
 
     def _between(self, rows: Rows | None, low: int, high: int) -> Rows | None:
-        if high - low == self._table.num_rows:
-            return rows
         if rows is None:
             return np.arange(low, high, dtype=np.uint32)
         first, last = np.searchsorted(rows, (low, high))
         return rows[first:last]
 
-    def _decide_morsel(self, morsel: Mapping[int, Rows | None]) -> dict[int, Rows]:
-        """Decide a morsel; return the rows left after all factors.
+    def _decide_morsel(self, morsel: Mapping[int, Rows | None]) -> Iterator[tuple[int, Rows]]:
+        """Decide a morsel; give the rows left after all factors, of slots that have some.
 
         An expression waits until all slots that have it have come to it, and is then evaluated
         over the union of the rows left to them. If all slots wait for one another, none waits.
         """
         serves = Counter(e for slot in morsel for e in self._of_slot[slot])
         courses = {
-            slot: _Course(rows, self._route(self._of_slot[slot], serves))
+            slot: _Course(slot, rows, self._route(self._of_slot[slot], serves))
             for slot, rows in morsel.items()
+            if rows is None or len(rows)
         }
-        decided: dict[int, Rows] = {}
         while courses:
             wanting: dict[str, list[_Course]] = {}
             behind: set[str] = set()
@@ -160,15 +163,14 @@ class OtherFactors:
                 behind.update(course.ready[1:])
             ready = [e for e in wanting if e not in behind] or list(wanting)
             for together in _groups_of(ready):
-                self._visit({e: wanting[e] for e in together})
-            visited = set(ready)
-            for slot, course in list(courses.items()):
-                if course.ready[0] in visited:
+                visited = {e: wanting[e] for e in together}
+                self._visit(visited)
+                for course in chain.from_iterable(visited.values()):
                     del course.ready[0]
-                    if (rows := self._conclude(slot, course)) is not None:
-                        decided[slot] = rows
-                        del courses[slot]
-        return decided
+                    if (rows := self._conclude(course)) is not None:
+                        del courses[course.slot]
+                        if len(rows):
+                            yield course.slot, rows
 
     def _route(self, others: tuple[str, ...], serves: Mapping[str, int]) -> list[str]:
         """Return the order in which a slot's factors are visited.
@@ -205,15 +207,18 @@ class OtherFactors:
                     (course.late if course.is_early else course.stuck).append(expression)
                 continue
             true = truth(result)
+            chosen: Rows | None = None
             self._router.count_visit(expression, seen, int(true.sum()), spent)
             for course in courses:
                 rows = course.rows
                 if rows is None:
-                    course.rows = np.flatnonzero(true).astype(np.uint32)
+                    if chosen is None:
+                        chosen = np.flatnonzero(true).astype(np.uint32)
+                    course.rows = chosen
                 else:
                     course.rows = rows[true[rows if place is None else place[rows]]]
 
-    def _conclude(self, slot: int, course: _Course) -> Rows | None:
+    def _conclude(self, course: _Course) -> Rows | None:
         """Return a query's rows after its last factor; None while there are factors to visit."""
         if course.rows is not None and not len(course.rows):
             return course.rows
@@ -227,7 +232,7 @@ class OtherFactors:
             found = find_satisfying(self._scalar, self._select(course.stuck, rows), course.stuck)
             if isinstance(found, duckdb.Error):
                 said = str(found).split("\n\nLINE ")[0].strip()
-                self.failed[slot] = fault_of(found) or said
+                self.failed[course.slot] = fault_of(found) or said
                 return np.zeros(0, np.uint32)
             rows = (found if rows is None else rows[found]).astype(np.uint32)
         assert rows is not None

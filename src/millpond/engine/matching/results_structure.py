@@ -73,13 +73,15 @@ class Matches:
     Attributes:
         rows: Elements in the batch.
         batches: Pieces of the table, each of `SCHEMA`; a slot is in one of them, or in none if
-            nothing matches.
+            nothing matches. There are none if they were handed over as they were made.
+        matched: Pairs of a slot and an element that matches.
         failed: Slots whose predicate DuckDB could not evaluate, and why. They have no matches.
         stats: Per attribute, how elements passed; under `OTHERS`, how pairs passed other factors.
     """
 
     rows: int
     batches: list[pa.RecordBatch] = field(default_factory=list)
+    matched: int = 0
     failed: dict[int, str] = field(default_factory=dict)
     stats: dict[str, FilterPassage] = field(default_factory=dict)
 

@@ -261,7 +261,7 @@ class AdvanceJobs:
             table = self.shared.members(version, stream.id)
             stem = None
             if len(table.logs):
-                stem, _, _ = self._stems.snapshot(version, table.stream_id)
+                stem, _ = self._stems.snapshot(version, table.stream_id)
                 kept.enter_context(self._stems.keep_files(stem))
             (source,) = derivation.plan.needs
             counts_all = any(node.feed and LOGS in node.feed[2] for node in derivation.plan.nodes())
@@ -282,14 +282,12 @@ class AdvanceJobs:
         if stream.is_change_log:
             leaves = derivation.leaves
             return Sink(stream.id, derivation.plan, None, has_begun=has_begun, leaves=leaves)
-        stem, upto, slots = self._stems.snapshot(version, stream.id)
+        stem, upto = self._stems.snapshot(version, stream.id)
         kept.enter_context(self._stems.keep_files(stem))
         accounts = self._stems.accounts(stream.id)
         columns = stream.schema.to_arrow()
         routing = self._stems.routing
-        return Sink(
-            stream.id, derivation.plan, columns, stem, upto, slots, routing, accounts, has_begun
-        )
+        return Sink(stream.id, derivation.plan, columns, stem, upto, routing, accounts, has_begun)
 
 
 def _weigh(version: Version, stream: StreamDef) -> float:

@@ -155,9 +155,9 @@ class Sequencer(Pipeline):
         if weight := self._pressure.deferred_weight:
             divided = self._deferral.divide(version, stream_id, weight)
             low, deferred = divided.low, divided.waiting
-            stem, upto, slots = self._stems.snapshot_of(version, stream_id, divided.matched)
+            stem, upto = self._stems.snapshot_of(version, stream_id, divided.matched)
         else:
-            stem, upto, slots = self._stems.snapshot(version, stream_id)
+            stem, upto = self._stems.snapshot(version, stream_id)
         accounts = self._stems.accounts(stream_id)
         return StreamPlan(
             stream_id,
@@ -167,7 +167,6 @@ class Sequencer(Pipeline):
             arrival,
             stem,
             upto,
-            slots,
             self._stems.routing,
             accounts,
             heartbeat.latest_allowed(stream, arrival, self._ahead),

@@ -307,17 +307,18 @@ class Maintenance(Background):
 
     def _merge_kind(self, version: Version, stream_id: int, kind: str) -> bool:
         readable = self._filter_readable(version.segments(stream_id, kind))
-        most = min(_MERGED_ROWS, batch_tasks.segment_rows(version.slot_count(stream_id)))
         plans = [
             plan
             for alike in divide_by_numbers(readable, _list_marks(version, stream_id))
-            for plan in plan_merges(alike, max_rows=most, max_bytes=batch_tasks.SEGMENT_BYTES)
+            for plan in plan_merges(
+                alike, max_rows=_MERGED_ROWS, max_bytes=batch_tasks.SEGMENT_BYTES
+            )
         ]
         if not plans:
             return False
         stem, upto = None, 0
         if kind == DATA and stream_id in version.streams:
-            stem, upto, _ = self._stems.snapshot(version, stream_id)
+            stem, upto = self._stems.snapshot(version, stream_id)
         jobs = [
             maintenance_tasks.MergeJob(
                 str(self._store),

@@ -109,8 +109,8 @@ class QueryStems:
         """How many leaves share a slot."""
         return self._users[stream_id][slot]
 
-    def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int, int]:
-        """The newest snapshot as of `version`: (file, upto, number of slots).
+    def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int]:
+        """The newest snapshot as of `version`: (file, upto).
 
         Only blocks that changed are built again; without a live slot there is no file.
         """
@@ -124,11 +124,11 @@ class QueryStems:
             if self._synchronise(held, slots) or held.upto != upto:
                 held.upto = upto
                 self._write(held)
-            return (str(held.file) if len(held.live) else None), upto, len(held.live)
+            return (str(held.file) if len(held.live) else None), upto
 
     def snapshot_of(
         self, version: Version, stream_id: int, slots: tuple[SlotRef, ...]
-    ) -> tuple[str | None, int, int]:
+    ) -> tuple[str | None, int]:
         """As `snapshot`, of these slots alone."""
         with self._lock:
             held = self._heavy.get(stream_id)
@@ -137,7 +137,7 @@ class QueryStems:
             if self._synchronise(held, slots):
                 self._write(held)
             file = str(held.file) if len(held.live) else None
-            return file, version.next_slot(stream_id), len(held.live)
+            return file, version.next_slot(stream_id)
 
     @staticmethod
     def _synchronise(held: _Stem, slots: tuple[SlotRef, ...]) -> bool:

@@ -278,3 +278,24 @@ def test_column_names_are_found_as_declared() -> None:
     )
     matches = match(table, snapshot_queries(enumerate(parsed), schema), SCALAR)
     assert rows_of(matches) == {0: [1, 2], 1: [1]}
+
+
+def test_slots_decided_in_portions_match_what_they_match_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = elements(3_000)
+    texts = [f"a % {n} = 0" for n in range(2, 90)]
+    texts += [f"a > {5 * n} AND a % {n} = 1" for n in range(2, 90)]
+    texts += ["CAST(s AS INTEGER) = 1", "a > 900 AND CAST(s AS INTEGER) = 1", "a < 5", "TRUE"]
+    at_once = match(table, stem(*texts), SCALAR)
+    monkeypatch.setattr(match_module, "_MOST_UNDECIDED", 1_000)
+    monkeypatch.setattr(match_module, "_MOST_BITS", 0)
+    monkeypatch.setattr(match_module, "GROUP", 1)
+    pieces: list[pa.RecordBatch] = []
+    in_portions = match(table, stem(*texts), SCALAR, keep=pieces.append)
+    assert in_portions.batches == []
+    in_portions.batches.extend(pieces)
+    assert rows_of(in_portions) == rows_of(at_once)
+    assert in_portions.failed == at_once.failed
+    assert at_once.failed.keys() == {176, 177}
+    assert in_portions.matched == at_once.matched == sum(map(len, rows_of(at_once).values()))

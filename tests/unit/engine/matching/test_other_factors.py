@@ -50,8 +50,10 @@ def decide(
     table: pa.Table, of_slot: dict[int, tuple[str, ...]], router: Router | None = None
 ) -> tuple[dict[int, list[int]], dict[int, str]]:
     others = OtherFactors(table, of_slot, SCALAR, router or Router(policy("ticket")))
-    found = others.decide(dict.fromkeys(of_slot))
-    return {slot: rows.tolist() for slot, rows in found.items()}, others.failed
+    found = dict(others.decide(dict.fromkeys(of_slot)))
+    assert all(len(rows) for rows in found.values())
+    assert not found.keys() & others.failed.keys()
+    return {slot: found[slot].tolist() if slot in found else [] for slot in of_slot}, others.failed
 
 
 def naive(table: pa.Table, predicates: tuple[str, ...]) -> list[int] | None:

@@ -532,7 +532,7 @@ def test_streams_with_the_same_predicates_do_not_lose_each_other_s_files(s: Pond
 def test_a_snapshot_in_use_outlives_newer_ones(s: Pond) -> None:
     quiet(s)
     s.register("SELECT v FROM s WHERE v > 2")
-    stem, _, _ = s._components.stems.snapshot(s._components.log.version, stream_id(s))
+    stem, _ = s._components.stems.snapshot(s._components.log.version, stream_id(s))
     assert stem is not None
     with s._components.stems.keep_files(stem):
         for number in range(20):
