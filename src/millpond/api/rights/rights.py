@@ -187,7 +187,7 @@ class Rights:
         return statement
 
     def has_nothing_to_drop(self, statement: Statement) -> bool:
-        """Whether a statement is DROP QUERY IF EXISTS of a query that is missing, or not the caller's.
+        """Whether a DROP QUERY IF EXISTS names a query that is missing, or not the caller's.
 
         Such a statement must not be executed, or it would drop a query that another owner makes
         meanwhile.
