@@ -180,6 +180,22 @@ def test_a_proxy_has_the_server_under_a_path(pond: Pond, takes_off: bool) -> Non
     serve(pond, call, transport=Transport.of(None, None, "/pond"))
 
 
+def test_a_proxy_on_a_port_of_its_own_sends_the_host_that_the_browser_sent(pond: Pond) -> None:
+    """A browser names the page's origin when it asks for the console's modules."""
+    access = Access.of(None, ["example.org"])
+    page = {"Origin": "http://example.org:8188", "Sec-Fetch-Site": "same-origin"}
+
+    def call(url: str) -> None:
+        module = f"{url}/pond/console/main.js"
+        assert httpx.get(module, headers={**page, "Host": "example.org:8188"}).is_success
+        refused = httpx.get(module, headers={**page, "Host": "example.org"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "SERVE-711")
+        detail = refused.json()["error"]["detail"]
+        assert '"http://example.org:8188", and is sent to "example.org"' in detail
+
+    serve(pond, call, access=access, transport=Transport.of(None, None, "/pond"))
+
+
 @pytest.fixture
 def audit(tmp_path: Path) -> Iterator[Callable[[], list[dict]]]:
     path = tmp_path / "audit.jsonl"
