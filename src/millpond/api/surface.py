@@ -208,7 +208,7 @@ class ServedPond(Surface, Protocol):
         self,
         text: str,
         policy: AccessPolicy | None = None,
-        approve: Callable[[Statement], Statement] | None = None,
+        approve: Callable[[Statement], Statement | StatementResult] | None = None,
     ) -> Iterable[StatementResult]: ...
 
     def query(self, name_or_id: str | int) -> ServedHandle: ...

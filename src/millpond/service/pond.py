@@ -111,15 +111,16 @@ class Pond:
         self,
         text: str,
         policy: AccessPolicy | None = None,
-        approve: Callable[[Statement], Statement] | None = None,
+        approve: Callable[[Statement], Statement | StatementResult] | None = None,
     ) -> Iterable[StatementResult]:
         """Run a script's statements in order, and yield each result as soon as it is there.
 
         Args:
             text: The script.
             policy: Which sources the statements may use; None for all that this process can read.
-            approve: Called with each statement before the statement is executed; gives the
-                statement to execute instead, or raises why it may not be.
+            approve: Called with each statement before the statement is executed. Returns the
+                statement to execute instead, or the result if nothing is to be executed; raises
+                why the statement may not be executed.
         """
         self._components.check_open()
         with limit_work(self._statement_seconds):
@@ -129,6 +130,9 @@ class Pond:
             check_work()
             try:
                 approved = statement if approve is None else approve(statement)
+                if isinstance(approved, StatementResult):
+                    yield approved
+                    continue
                 with limit_work(self._statement_seconds):
                     result = executor.execute(approved)
                 yield result

@@ -326,7 +326,7 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "Alter": ("ALTER QUERY of_alice SET (comment = 'x')", ["ALTER QUERY of_bob SET (weight = 2)"]),
     "Drop": (
         "DROP QUERY of_alice",
-        ["DROP QUERY of_bob", "DROP QUERY of_nobody", "DROP QUERY IF EXISTS of_bob"],
+        ["DROP QUERY of_bob", "DROP QUERY of_nobody"],
     ),
     "Insert": (
         "INSERT INTO planes VALUES ('N1', 'A320')",
@@ -584,4 +584,116 @@ def test_what_another_owner_has_made_is_not_replaced(
     for text in ("DROP QUERY of_alice CASCADE", "DROP STREAM flights CASCADE"):
         answer = callers["writer"].post("/v1/statements", json={"text": text})
         assert (answer.status_code, _error(answer)[0]) == (403, "SERVE-713")
+    assert pond.query("of_bob").describe()["cql"] == before
+
+
+#: Statements about one name, which may be anybody's.
+ABOUT_A_NAME = (
+    "DROP QUERY @",
+    "DROP QUERY IF EXISTS @",
+    "DROP QUERY IF EXISTS @ CASCADE",
+    "DROP STREAM IF EXISTS @",
+    "DROP RELATION IF EXISTS @",
+    "DROP SUMMARY IF EXISTS @",
+    "DROP SINK IF EXISTS @",
+    "ALTER QUERY @ SET (weight = 2)",
+    "ALTER QUERY @ SET (owner = 'bob')",
+    "ALTER STREAM @ SET (active = true)",
+    "ALTER SINK @ SET (active = true)",
+    "ALTER STREAM @ ADD COLUMN IF NOT EXISTS gate VARCHAR",
+    "ALTER STREAM @ RESET CLOCK TO TIMESTAMP '2026-03-01 11:59:59'",
+    "SHOW CREATE QUERY @",
+    "SHOW CREATE STREAM @",
+    "SHOW CREATE SINK @",
+    "DESCRIBE @",
+    "EXPLAIN @",
+    "EXPLAIN SHARED @",
+    "INVOKE @",
+    "INVOKE @ AT TIMESTAMP '2026-03-01 11:00:00'",
+    "FETCH @",
+    "FETCH @ AFTER 'nonsense'",
+    "SELECT * FROM @",
+    "SELECT SUMMARY(@).ESTIMATE.TOTAL() FROM flights",
+    "INSERT INTO @ VALUES (1)",
+    "INSERT INTO planes SELECT * FROM @",
+    "UPDATE @ SET a = 1",
+    "DELETE FROM @",
+    "HEARTBEAT @ AT TIMESTAMP '2026-03-01 11:59:00'",
+    "CREATE STREAM IF NOT EXISTS @ (a INTEGER)",
+    "CREATE RELATION IF NOT EXISTS @ AS SELECT carrier FROM flights [NOW]",
+    "CREATE QUERY made AS SELECT * FROM @",
+)
+
+
+def test_no_statement_says_which_names_there_are(
+    callers: dict[str, httpx.Client], pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLPOND_SINK_KEY", "0123456789abcdef")
+    pond.execute(
+        "CREATE SINK of_root USING http (url 'http://127.0.0.1:1/', key_env 'MILLPOND_SINK_KEY')"
+        " FROM QUERIES TAGGED none"
+    )
+    foreign = ("of_bob", "of_nobody", "payroll", "salaries", "raises", "by_amount", "of_root")
+    before = pond.queries()
+
+    def told(role: str, statement: str, name: str) -> tuple[int, str]:
+        text = statement.replace("@", name)
+        answer = callers[role].post("/v1/statements", json={"text": text})
+        return answer.status_code, re.sub(rf"\b{name}\b", "@", answer.text)
+
+    for role in ("reader", "writer"):
+        for statement in ABOUT_A_NAME:
+            for name in foreign:
+                missing = told(role, statement, "n" * len(name))
+                assert told(role, statement, name) == missing, (role, statement, name)
+    assert pond.queries() == before
+    pond.execute("DROP SINK of_root")
+
+
+def test_a_taken_name_does_not_say_whose_or_of_what_it_is(
+    callers: dict[str, httpx.Client],
+) -> None:
+    def told(opening: str, name: str) -> list[str | None]:
+        text = f"{opening} {name} AS SELECT carrier FROM flights"
+        answer = callers["writer"].post("/v1/statements", json={"text": text})
+        assert answer.status_code == 409
+        return [t and t.replace(name, "of_bob") for t in _error(answer)]
+
+    for opening in ("CREATE QUERY", "CREATE OR REPLACE QUERY", "CREATE QUERY IF NOT EXISTS"):
+        refused = told(opening, "of_bob")
+        assert refused[0] == "CQL-208"
+        for name in ("of_nobody", "payroll", "salaries", "raises"):
+            assert told(opening, name) == refused, (opening, name)
+
+
+def test_a_query_that_is_hidden_is_dropped_as_one_that_is_missing(
+    callers: dict[str, httpx.Client], pond: Pond, audited: list[dict[str, object]]
+) -> None:
+    def drop(name: str) -> httpx.Response:
+        text = f"DROP QUERY IF EXISTS {name}"
+        return callers["writer"].post("/v1/statements", json={"text": text})
+
+    for name in ("of_bob", "of_nobody", "payroll", "flights", "nothing"):
+        [result] = drop(name).json()["results"]
+        assert result["message"] == f"query {name}: is not there"
+        assert audited[-1]["statements"] == [f"DROP QUERY IF EXISTS {name}"]
+    assert {query.name for query in pond.queries()} >= {"of_bob", "of_nobody", "of_alice"}
+    assert drop("of_alice").is_success
+    assert "of_alice" not in {query.name for query in pond.queries()}
+
+
+def test_a_registration_replaces_nothing_of_another_owner(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    before = pond.query("of_bob").describe()["cql"]
+    refusals = {
+        "CREATE QUERY": (409, "CQL-208"),
+        "CREATE OR REPLACE QUERY": (400, "CQL-216"),
+        "CREATE QUERY IF NOT EXISTS": (400, "CQL-216"),
+    }
+    for opening, refusal in refusals.items():
+        body = {"cql": f"{opening} of_bob AS SELECT carrier FROM flights"}
+        for sent in (body, [body]):
+            answer = callers["writer"].post("/v1/queries", json=sent)
+            assert (answer.status_code, _error(answer)[0]) == refusal, (opening, sent)
     assert pond.query("of_bob").describe()["cql"] == before

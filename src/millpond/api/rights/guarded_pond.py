@@ -41,7 +41,13 @@ from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.query_directory import QueryListing
 from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.registration_request import fill_registration
-from millpond.service.results import FACTS_OF_ADMINS, Answer, IngestReceipt, StatementResult
+from millpond.service.results import (
+    FACTS_OF_ADMINS,
+    Answer,
+    IngestReceipt,
+    StatementResult,
+    report,
+)
 
 #: Why plans are the admin's.
 _PLANS = "plans are what the queries of all owners share"
@@ -83,7 +89,7 @@ class GuardedPond:
         self,
         text: str,
         policy: AccessPolicy | None = None,
-        approve: Callable[[Statement], Statement] | None = None,
+        approve: Callable[[Statement], Statement | StatementResult] | None = None,
     ) -> Iterable[StatementResult]:
         """Run a script; each statement is asked of the rights when its turn comes."""
         rights = self._rights()
@@ -91,9 +97,12 @@ class GuardedPond:
         checked: list[Statement] = []
         held = ExitStack()
 
-        def check(statement: Statement) -> Statement:
+        def check(statement: Statement) -> Statement | StatementResult:
             self._note(statement)
             allowed = rights.check_statement(statement)
+            if isinstance(allowed, statements.Drop) and rights.has_nothing_to_drop(allowed):
+                checked[:] = [allowed]
+                return report(f"drop {allowed.kind}", allowed.name, "is not there")
             if isinstance(allowed, _COUNTED):
                 held.enter_context(self._quotas.counted(caller))
                 self._check_statement_quotas(rights, allowed)

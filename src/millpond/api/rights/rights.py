@@ -186,6 +186,19 @@ class Rights:
         self._check_object(statement)
         return statement
 
+    def has_nothing_to_drop(self, statement: Statement) -> bool:
+        """Whether a DROP QUERY IF EXISTS names a query that is missing, or not the caller's.
+
+        Such a statement must not be executed, or it would drop a query that another owner makes
+        meanwhile.
+        """
+        if not isinstance(statement, statements.Drop) or not statement.if_exists:
+            return False
+        if statement.kind != "query" or self.caller.is_admin:
+            return False
+        found = self._names.find(statement.name)
+        return not isinstance(found, QueryDef) or not self.owns(found)
+
     def _check_object(self, statement: Statement) -> None:
         """Check the object a statement is about."""
         match statement:
@@ -195,9 +208,7 @@ class Rights:
                 self.need(Role.ADMIN, f"SHOW CREATE {statement.kind.upper()} shows its source")
             case statements.Drop() if statement.cascade:
                 self.need(Role.ADMIN, "CASCADE drops what others have made")
-            case statements.Drop() if (
-                statement.if_exists and self._names.find(statement.name) is None
-            ):
+            case statements.Drop() if self.has_nothing_to_drop(statement):
                 pass
             case statements.Alter():
                 self.check_owner_option(statement.options)
@@ -233,13 +244,15 @@ class Rights:
         self.check_text(found.text)
 
     def _check_seen(self, name: str, statement: Statement) -> None:
+        """Check a name that may be of any kind; what is missing and what is hidden look alike."""
         found, summary = self._names.find(name), self._names.summary(name)
-        if isinstance(found, QueryDef):
-            self._check_own(name, statement)
-        elif found is None and summary is not None and self.caller.is_granted(summary.stream):
+        if isinstance(found, QueryDef) and self.owns(found):
+            self.check_text(found.text)
+        elif self.may_name(found):
             return
-        elif found is not None or not self.caller.is_admin:  # sinks are the admins'
-            self.check_readable(name, statement.text, statement.name_span)
+        elif found is not None or summary is None or not self.caller.is_granted(summary.stream):
+            kind = "query, stream or relation"
+            raise _missing_error(name, statement.text, statement.name_span, kind)
 
     def list_hidden_facts(self, statement: Statement) -> tuple[str, ...]:
         """What DESCRIBE keeps from the caller: a granted one's text over what is not granted."""
