@@ -37,10 +37,10 @@ from millpond.runtime.dataflow_cache import (
     switch_plans,
     take_dataflow,
 )
-from millpond.runtime.log_files import write_logs
+from millpond.runtime.files.log_files import write_logs
+from millpond.runtime.files.stem_files import load_stem
 from millpond.runtime.look_task import LookJob
 from millpond.runtime.shared_log_task import LoggedChanges, lay_out
-from millpond.runtime.stem_files import load_stem
 
 
 def advance(job: AdvanceJob) -> AdvanceResult:

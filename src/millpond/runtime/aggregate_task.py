@@ -18,7 +18,7 @@ from millpond.engine.aggregates.segment_totals import compute_blocks
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
 from millpond.model.schema import Field
-from millpond.runtime.match_files import failed_slots
+from millpond.runtime.files.match_files import failed_slots
 from millpond.state.aggregate_file import Kept, Measured, write_totals
 from millpond.state.arrow_file import open_arrow
 from millpond.state.file_share import publish_scratch

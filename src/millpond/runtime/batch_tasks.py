@@ -36,8 +36,8 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.model.time import BEGINNING, END
 from millpond.runtime.chunks import PIECE_BYTES, Chunk, divide, gather_small
-from millpond.runtime.match_files import write_matches
-from millpond.runtime.stem_files import load_stem
+from millpond.runtime.files.match_files import write_matches
+from millpond.runtime.files.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, write_arrow
 from millpond.state.file_share import withdraw
 from millpond.state.segment_file import encode_elements

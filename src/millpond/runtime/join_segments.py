@@ -21,7 +21,7 @@ from millpond.engine.joins.plan import ArrangementKey
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
 from millpond.model.schema import Field
-from millpond.runtime.match_files import failed_slots
+from millpond.runtime.files.match_files import failed_slots
 from millpond.state.arrow_file import FileMeta, open_arrow, write_arrow
 from millpond.state.segment_file import global_seq
 from millpond.state.store import new_path

@@ -28,6 +28,7 @@ from millpond.engine.joins.keys import Mask, Numbers, combine_columns
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.joins.stretched_pairs import StretchedPairs, lay_stretched, number_arrivals
 from millpond.errors import MillpondError
+from millpond.runtime.files.pair_files import BuiltPairs, write_pairs
 from millpond.runtime.join_segments import (
     ArrivalNumbers,
     BuiltRun,
@@ -35,7 +36,6 @@ from millpond.runtime.join_segments import (
     StoredRuns,
     query_sets,
 )
-from millpond.runtime.pair_files import BuiltPairs, write_pairs
 from millpond.state.arrow_file import write_arrow
 from millpond.state.segment_file import open_segment
 from millpond.state.store import new_path

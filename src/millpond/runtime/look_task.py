@@ -30,8 +30,8 @@ from millpond.model.time import BEGINNING, END
 from millpond.model.windows import list_delays, slide_of
 from millpond.runtime.advance_job import AdvanceJob, Sink
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
+from millpond.runtime.files.log_files import discard_all
 from millpond.runtime.last_used import LastUsed
-from millpond.runtime.log_files import discard_all
 from millpond.runtime.look_results import Finished, finish_estimates, finish_rows
 from millpond.runtime.look_state import read_state, write_state
 from millpond.runtime.region_segments import EmptySegment, RegionSegment

@@ -17,8 +17,8 @@ from millpond.engine.admission.admit import raw_text
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.runtime.batch_tasks import BuiltSegment, write_segment
-from millpond.runtime.match_files import fold_matches, write_matches
-from millpond.runtime.stem_files import load_stem
+from millpond.runtime.files.match_files import fold_matches, write_matches
+from millpond.runtime.files.stem_files import load_stem
 from millpond.state.arrow_file import FileMeta, open_arrow
 from millpond.state.segment_file import global_seq, open_rows, open_segment
 from millpond.state.version import REJECTS

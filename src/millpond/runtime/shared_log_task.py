@@ -19,7 +19,7 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.operators.source import LOG, LOGS
 from millpond.runtime.batch_tasks import BuiltSegment, SplitRun
-from millpond.runtime.stem_files import load_stem
+from millpond.runtime.files.stem_files import load_stem
 from millpond.state.arrow_file import write_together
 from millpond.state.segment_file import (
     SEQUENCE,

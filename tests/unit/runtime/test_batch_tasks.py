@@ -22,6 +22,7 @@ from millpond.runtime import batch_tasks
 from millpond.runtime import chunks as chunks_module
 from millpond.runtime.batch_tasks import BatchPlan, BuiltSegment, StreamPlan, build
 from millpond.runtime.chunks import Chunk
+from millpond.runtime.files.match_files import FAILED, failed_slots
 from millpond.runtime.maintenance_tasks import (
     BackfillJob,
     FoldJob,
@@ -30,7 +31,6 @@ from millpond.runtime.maintenance_tasks import (
     fold,
     merge,
 )
-from millpond.runtime.match_files import FAILED, failed_slots
 from millpond.service.ingest.segment_refs import number_runs
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.segment_file import global_seq, open_segment

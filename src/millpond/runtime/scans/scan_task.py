@@ -26,7 +26,7 @@ from millpond.engine.predicates.factors import Factors
 from millpond.errors import MillpondError
 from millpond.model.sampling import choose_sample
 from millpond.model.schema import Field, Schema
-from millpond.runtime.match_files import failed_slots
+from millpond.runtime.files.match_files import failed_slots
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import TIMESTAMP, get_column, global_seq, open_segment
 from millpond.synopses.group_totals import Grouped, GroupTotals

@@ -27,7 +27,7 @@ from millpond.engine.predicates.factors import Factors
 from millpond.errors import MillpondError
 from millpond.model.sampling import choose_sample
 from millpond.model.schema import Field, Schema
-from millpond.runtime.match_files import failed_slots
+from millpond.runtime.files.match_files import failed_slots
 from millpond.service.events import Events
 from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef

@@ -30,7 +30,7 @@ from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.dataflow.plan import Plan
-from millpond.runtime.log_files import write_log
+from millpond.runtime.files.log_files import write_log
 from millpond.service.answers.invocation import Invoker
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.derivation import find_start

@@ -18,9 +18,9 @@ from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.joins.plan import ArrangementKey, JoinPlan
 from millpond.model.time import BEGINNING
 from millpond.runtime import join_tasks
+from millpond.runtime.files.pair_files import BuiltPairs, FoldPairsJob, fold_pairs
 from millpond.runtime.join_segments import BuiltRun
 from millpond.runtime.join_tasks import ProbeJob, ProbeResult
-from millpond.runtime.pair_files import BuiltPairs, FoldPairsJob, fold_pairs
 from millpond.service.ingest.segment_refs import relative_path
 from millpond.service.maintenance.join_rounds import (
     JoinSettings,

@@ -17,7 +17,8 @@ from tests.unit.service.answers.partial.test_partial_answers import STREAMS, SUM
 
 from millpond.engine.promising import probing, step
 from millpond.errors import MillpondError
-from millpond.runtime import log_files, look_results, look_task
+from millpond.runtime import look_results, look_task
+from millpond.runtime.files import log_files
 from millpond.runtime.look_task import LookJob
 from millpond.service.pond import Pond
 from millpond.state.version import WAITING

@@ -540,7 +540,7 @@ def test_tasks_are_the_same_wherever_they_run(pond: Pond, monkeypatch: pytest.Mo
 def test_a_full_disk_delays_changes_and_loses_none(
     pond: Pond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from millpond.runtime import log_files
+    from millpond.runtime.files import log_files
 
     handle = pond.register("SELECT v FROM s", "q")
     pond.execute("CREATE STREAM t AS SELECT v FROM s WHERE v > 1")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from millpond.engine.joins.pairs import PairsReader
-from millpond.runtime.pair_files import FoldPairsJob, fold_pairs, write_pairs
+from millpond.runtime.files.pair_files import FoldPairsJob, fold_pairs, write_pairs
 from millpond.state.arrow_file import open_arrow
 
 

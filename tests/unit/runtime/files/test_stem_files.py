@@ -14,7 +14,7 @@ from tests.unit.engine.scalars.test_user_functions import definition, pickled
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.scalars.user_functions import Functions, save
 from millpond.errors import MillpondError
-from millpond.runtime.stem_files import load_stem
+from millpond.runtime.files.stem_files import load_stem
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.file_share import (
     fetch,

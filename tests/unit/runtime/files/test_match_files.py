@@ -18,7 +18,7 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.schema import Field, Schema
-from millpond.runtime.match_files import failed_slots, fold_matches, write_matches
+from millpond.runtime.files.match_files import failed_slots, fold_matches, write_matches
 from millpond.state.arrow_file import open_arrow
 
 SCHEMA = Schema((Field("v", "INTEGER"), Field("s", "VARCHAR")))
@@ -35,7 +35,7 @@ from sqlglot import parse_one
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.predicates.factors import factorize
 from millpond.model.schema import Field, Schema
-from millpond.runtime.match_files import fold_matches, write_matches
+from millpond.runtime.files.match_files import fold_matches, write_matches
 from millpond.state.arrow_file import open_arrow
 
 held = [0]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.runtime.batch_tasks import BuiltSegment
-from millpond.runtime.log_files import MOST_SHARED_BYTES, discard_all, write_logs
+from millpond.runtime.files.log_files import MOST_SHARED_BYTES, discard_all, write_logs
 from millpond.service.ingest.segment_refs import segment_ref
 from millpond.state.segment_file import global_seq, open_rows
 

@@ -1,0 +1,1 @@
+"""Files that tasks write and open: change logs, matches, pairs, snapshots of Query SteMs."""
