@@ -142,11 +142,14 @@ class SiteGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._may_call(scope):
             return await self._app(scope, receive, send)
-        origin = Headers(scope=scope).get("origin")
+        headers = Headers(scope=scope)
+        origin, host = headers.get("origin"), headers.get("host", "")
         error = MillpondError(
             "SERVE-711",
             "a page of another origin may not call this server",
-            detail=f'The request comes from "{origin}".' if origin else None,
+            detail=f'The request comes from "{origin}", and is sent to "{host}".'
+            if origin
+            else None,
             hint="Start the server with --allow-origin ORIGIN if the page may.",
         )
         await problem(error)(scope, receive, send)

@@ -45,10 +45,15 @@ class DocumentedRoute(APIRoute):
     those that were sent, and FastAPI reads the others: that is 0.3 ms less for an invocation.
     """
 
+    #: How requests read their bodies.
+    request_class: type[Request] = Request
+
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = _handle_plainly(self.dependant) or super().get_route_handler()
 
         async def check_and_handle(request: Request) -> Response:
+            if self.request_class is not Request:
+                request = self.request_class(request.scope, request.receive)
             await _check_documented(request, self.path_format, bool(self.dependant.body_params))
             return await handle(request)
 

@@ -13,6 +13,7 @@ import uvicorn
 
 from millpond.api.access import Access
 from millpond.api.app import MAX_BODY, create_app
+from millpond.api.certificates import CertificateFiles
 from millpond.api.client_limits import ClientLimits
 from millpond.api.connections import limit_connections, watch_connections
 from millpond.api.listening import Transport, bind, refuse_exposure, url_of
@@ -106,6 +107,8 @@ def serve(
     )
     url = url_of(listener, transport.scheme)
     server = Server(config, url, on_ready or announce, pond, limits)
+    if transport.cert is not None and transport.key is not None:
+        server.certificate = CertificateFiles(transport.cert, transport.key)
     server.on_shutdown = app.state.followers.close
     server.run(sockets=[listener])
     if server.failure is not None:
@@ -140,6 +143,8 @@ class Server(uvicorn.Server):
         self._has_announced = False
         #: Followers would keep the server from stopping; they can go on at the next server.
         self.on_shutdown: Callable[[], None] = lambda: None
+        #: The files of the certificate, if the server speaks TLS.
+        self.certificate: CertificateFiles | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -157,12 +162,14 @@ class Server(uvicorn.Server):
         return self._has_announced
 
     async def on_tick(self, counter: int) -> bool:
-        """End slow connections, and the server if the pond cannot work again.
+        """End slow connections, read a new certificate, and end the server if the pond is lost.
 
         uvicorn calls it ten times a second.
         """
         if counter % 10 == 0:
             watch_connections(self.server_state.connections, self._limits)
+            if self.certificate is not None and self.config.ssl is not None:
+                self.certificate.reload(self.config.ssl)
             if self.failure is None:
                 self.failure = self._pond.failure
         if not self._has_announced and self.failure is None:

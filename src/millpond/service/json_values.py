@@ -103,7 +103,7 @@ def json_rows(table: pa.Table) -> list[list[Any]]:
 def to_json_value(value: Any) -> Any:
     """Any value of Python in JSON's values, by the rules of this module."""
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | int() | str() | orjson.Fragment():
             return value
         case float():
             return value if math.isfinite(value) else _name_odd_float(value)
@@ -140,9 +140,15 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
-        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=_leave_out)
         # Half of a surrogate pair, within an error say, is written as JSON's escape of it.
         return text.encode(errors="backslashreplace")
+
+
+def _leave_out(value: Any) -> None:
+    """Write null for a value that only orjson writes: the server refuses such a request anyway."""
+    if not isinstance(value, orjson.Fragment):
+        raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def loss_json(loss: Loss) -> dict[str, Any]:

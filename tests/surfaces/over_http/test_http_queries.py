@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -416,3 +417,67 @@ def test_parameters_are_changed(http, pond):
         assert refused.status_code == status, refused.text
     several = http.patch("/v1/queries?queries=tardy", json={"params": {"least": 1}})
     assert several.json()["error"]["code"] == "CQL-214"
+
+
+#: Numbers as JSON has them, each with digits that a double may have no room for, and their types.
+EXACT = {
+    "DECIMAL(38,20)": ["0.12345678901234567890", "-123456789012345678.12345678901234567891"],
+    "DECIMAL(38,0)": ["99999999999999999999999999999999999999", "-12345678901234567890123456789"],
+    "DECIMAL(18,3)": ["123456789012345.678", "-0.001", "0.000", "5"],
+    "DECIMAL(4,2)": ["0.10", "-99.99"],
+    "BIGINT": ["9223372036854775807", "-9223372036854775808", "9007199254740993", "0"],
+    "DOUBLE": [
+        "0.1",
+        "1e300",
+        "-4.9406564584124654e-324",
+        "1.7976931348623157e308",
+        "1e22",
+        "-0.0",
+    ],
+    "FLOAT": ["0.5", "-16777216"],
+}
+
+
+def write_numbers():
+    return [(kind, number) for kind, numbers in EXACT.items() for number in numbers]
+
+
+@pytest.mark.parametrize(("kind", "number"), write_numbers())
+def test_numbers_of_parameters_are_as_they_are_written(http, pond, kind, number):
+    cql = f"SELECT carrier FROM flights WHERE CAST(delay AS {kind}) < $n"
+    body = f'{{"cql": {json.dumps(cql)}, "name": "q", "params": {{"n": {number}}}}}'
+    headers = {"Content-Type": "application/json"}
+    several = body.replace('"q"', '"several"')
+    for sent in (body, f"[{several}]"):
+        made = http.post("/v1/queries", content=sent, headers=headers)
+        assert made.status_code == 201, made.text
+    changed = http.post("/v1/queries", json={"cql": cql, "name": "changed", "params": {"n": 1}})
+    change = http.patch(
+        "/v1/queries/changed", content=f'{{"params": {{"n": {number}}}}}', headers=headers
+    )
+    assert (changed.status_code, change.status_code) == (201, 200)
+    value = float(number) if "e" in number else Decimal(number)
+    with connect("http://127.0.0.1", http=http) as remote:
+        remote.register(cql, "remote", params={"n": value})
+        remote.register(cql, "patched", params={"n": 1}).alter(params={"n": value})
+    pond.register(cql, "here", params={"n": value})
+    written = f"{value!r}" if isinstance(value, float) else f"{value:f}"
+    constant = f"({written})" if number.startswith("-") else written
+    assert {q.name: q.text for q in pond.queries()} == dict.fromkeys(
+        ("q", "several", "changed", "remote", "patched", "here"), cql.replace("$n", constant)
+    )
+
+
+def test_options_beside_exact_parameters_are_numbers(http):
+    body = """{"cql": "SELECT carrier FROM flights WHERE delay < $n", "params": {"n": 1.5},
+               "options": {"weight": 0.12345678901234567890}}"""
+    made = http.post("/v1/queries", content=body, headers={"Content-Type": "application/json"})
+    assert made.json()["options"] == {"weight": 0.12345678901234568}
+    assert http.patch(f"/v1/queries/{made.json()['id']}", json={"weight": 2.5}).is_success
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity"])
+def test_a_parameter_that_is_no_number_is_refused(http, number):
+    body = f'{{"cql": "SELECT carrier FROM flights WHERE delay < $n", "params": {{"n": {number}}}}}'
+    refused = http.post("/v1/queries", content=body, headers={"Content-Type": "application/json"})
+    error_of(refused, 400, "CQL-103")

@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,11 +58,14 @@ def serve(pond: Pond, call: Callable[[str], None], **arguments) -> None:
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make a certificate")
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    make_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
+    return tmp_path / "cert.pem", tmp_path / "key.pem"
+
+
+def make_certificate(cert: Path, key: Path) -> None:
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost"
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
     subprocess.run([*command.split(), *names], check=True, capture_output=True)
-    return cert, key
 
 
 def test_tls_by_certificate_files(pond: Pond, certificate: tuple[Path, Path]) -> None:
@@ -78,6 +82,40 @@ def test_tls_by_certificate_files(pond: Pond, certificate: tuple[Path, Path]) ->
             httpx.get(f"http{url.removeprefix('https')}/v1/streams")
 
     serve(pond, call, transport=Transport.of(cert, key))
+
+
+def test_a_new_certificate_needs_no_restart(
+    pond: Pond, certificate: tuple[Path, Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = certificate
+    old = cert.read_text()
+    make_certificate(tmp_path / "new.pem", tmp_path / "new.key")
+    new = (tmp_path / "new.pem").read_text()
+
+    def shown(address: tuple[str, int]) -> str:
+        return ssl.get_server_certificate(address, timeout=60)
+
+    def wait_for(done: Callable[[], bool]) -> None:
+        ends = time.monotonic() + 60
+        while not done() and time.monotonic() < ends:
+            time.sleep(0.05)
+        assert done()
+
+    def call(url: str) -> None:
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        context = ssl.create_default_context(cafile=cert)
+        with httpx.Client(base_url=url, verify=context, timeout=60) as kept:
+            assert kept.get("/healthz").is_success
+            assert shown(address).split() == old.split()
+            (tmp_path / "new.pem").replace(cert)
+            wait_for(lambda: "is not taken" in caplog.text)  # the key is that of before
+            assert shown(address).split() == old.split()
+            (tmp_path / "new.key").replace(key)
+            wait_for(lambda: shown(address).split() == new.split())
+            assert kept.get("/healthz").is_success  # a connection of before goes on
+
+    with caplog.at_level("INFO", "millpond.server"):
+        serve(pond, call, transport=Transport.of(cert, key))
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -140,6 +178,22 @@ def test_a_proxy_has_the_server_under_a_path(pond: Pond, takes_off: bool) -> Non
             assert httpx.get(f"{url}/pondering/v1/streams").status_code == 404
 
     serve(pond, call, transport=Transport.of(None, None, "/pond"))
+
+
+def test_a_proxy_on_a_port_of_its_own_sends_the_host_that_the_browser_sent(pond: Pond) -> None:
+    """A browser names the page's origin when it asks for the console's modules."""
+    access = Access.of(None, ["example.org"])
+    page = {"Origin": "http://example.org:8188", "Sec-Fetch-Site": "same-origin"}
+
+    def call(url: str) -> None:
+        module = f"{url}/pond/console/main.js"
+        assert httpx.get(module, headers={**page, "Host": "example.org:8188"}).is_success
+        refused = httpx.get(module, headers={**page, "Host": "example.org"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "SERVE-711")
+        detail = refused.json()["error"]["detail"]
+        assert '"http://example.org:8188", and is sent to "example.org"' in detail
+
+    serve(pond, call, access=access, transport=Transport.of(None, None, "/pond"))
 
 
 @pytest.fixture

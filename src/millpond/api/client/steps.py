@@ -8,6 +8,7 @@ or its event loop is a matter of who takes the steps.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
@@ -16,6 +17,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx
+import orjson
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
@@ -193,14 +195,27 @@ def segment(name: str | int) -> str:
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode options and `params` for JSON: lengths of time, dates and decimals become texts."""
+    """Encode options and `params` for JSON: lengths of time and dates become texts."""
     body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
     if isinstance(values := body.get("params"), Mapping):
-        plain = {name: plain_value(value) for name, value in values.items()}
-        body["params"] = {
-            k: str(v) if isinstance(v, date | Decimal) else v for k, v in plain.items()
-        }
+        body["params"] = {name: _parameter(plain_value(value)) for name, value in values.items()}
     return body
+
+
+def _parameter(value: Any) -> Any:
+    """A value of a parameter for JSON; a number is written with all of its digits."""
+    match value:
+        case bool():
+            return value
+        case int():
+            return orjson.Fragment(str(value))
+        case float() if math.isfinite(value):
+            return orjson.Fragment(repr(value))
+        case Decimal() if value.is_finite():
+            return orjson.Fragment(f"{value:f}")
+        case date() | Decimal():
+            return str(value)
+    return value
 
 
 def given(**params: Any) -> dict[str, Any]:

@@ -220,14 +220,14 @@ class TokenBook:
     def _read(self, now: float) -> None:
         """Read the files that are others than the ones read before."""
         self._looked_at = now
-        if self._path is not None and (seen := _look_at(self._path)) != self._seen:
+        if self._path is not None and (seen := look_at(self._path)) != self._seen:
             self._seen = seen
             try:
                 self._entries = {e.caller.id: e for e in read_entries(self._path)}
             except MillpondError as error:
                 log.error("nobody is let in by a token: %s", error)
                 self._entries = {}
-        if self._jwt_path is not None and (seen := _look_at(self._jwt_path)) != self._jwt_seen:
+        if self._jwt_path is not None and (seen := look_at(self._jwt_path)) != self._jwt_seen:
             self._jwt_seen = seen
             try:
                 self._jwt = read_jwt_settings(self._jwt_path)
@@ -236,7 +236,7 @@ class TokenBook:
                 self._jwt = None
 
 
-def _look_at(path: Path) -> object:
+def look_at(path: Path) -> object:
     """What is another once a file has been replaced or changed."""
     try:
         about = path.stat()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
 from millpond.api import decode, encode
@@ -43,7 +46,57 @@ _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
 
 
 #: The values of a text's parameters (`$name`), by name.
-Parameters = dict[str, str | bool | int | float | None]
+Parameters = dict[str, str | bool | int | float | SkipJsonSchema[Decimal] | None]
+
+
+class ParameterRequest(Request):
+    """A request whose `params` have numbers exactly as they are written."""
+
+    async def json(self) -> Any:
+        if not hasattr(self, "_read"):
+            self._read = read_with_parameters(await self.body())
+        return self._read
+
+
+class ParameterRoute(DocumentedRoute):
+    """A call whose body may have values of parameters."""
+
+    request_class = ParameterRequest
+
+
+def read_with_parameters(body: bytes) -> Any:
+    """Read a JSON body; a number without an exponent among `params` is a Decimal, as in SQL.
+
+    A double has no room for 0.12345678901234567890, which a DECIMAL column may have.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    read = json.loads(body, parse_float=_read_number)
+    if isinstance(read, list):
+        return [_round_all_but_parameters(item) for item in read]
+    return _round_all_but_parameters(read)
+
+
+def _read_number(text: str) -> float | Decimal:
+    return float(text) if "e" in text or "E" in text else Decimal(text)
+
+
+def _round_all_but_parameters(body: Any) -> Any:
+    if not isinstance(body, dict):
+        return _round(body)
+    return {name: v if name == "params" else _round(v) for name, v in body.items()}
+
+
+def _round(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {name: _round(item) for name, item in value.items()}
+        case list():
+            return [_round(item) for item in value]
+    return value
 
 
 class RegistrationBody(BaseModel):
@@ -140,7 +193,7 @@ def require_condition(selection: QuerySelection) -> QuerySelection:
 
 def router(pond: ServedPond) -> APIRouter:
     """Make the calls on standing queries."""
-    routes = APIRouter(route_class=DocumentedRoute, tags=["queries"])
+    routes = APIRouter(route_class=ParameterRoute, tags=["queries"])
 
     @routes.post(
         "/v1/queries",
@@ -288,7 +341,7 @@ def router(pond: ServedPond) -> APIRouter:
         """Changes options of a query, `{"weight": 0.5}`, or the values of parameters of its text,
         `{"params": {"most": 10}}`: then it is another query from now on, with the same id.
         """
-        note_statement(f"SET {json_values.dumps(options).decode()}")
+        note_statement(f"SET {json_values.dumps(json_values.to_json_value(options)).decode()}")
         handle = find_query(pond, query)
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)

@@ -55,6 +55,27 @@ def _objection(session: duckdb.DuckDBPyConnection, sql: str) -> str:
     return ""
 
 
-def test_a_constant_beyond_json_is_no_objection() -> None:
+@pytest.mark.parametrize("comparison", ["x = {}", "x <> {}", "x IN ({}, 3)", "x = -{}"])
+@pytest.mark.parametrize("type", VALUES)
+def test_a_whole_number_of_50_digits_is_refused_where_duckdb_fails(
+    type: str, comparison: str
+) -> None:
     with duckdb.connect() as session:
-        check_casts(session, f"SELECT {10**50} = 1 AS same")
+        session.execute(f"CREATE TABLE t (x {type})")
+        sql = f"SELECT '{10**60}' AS text FROM t WHERE {comparison.format(10**50)}"
+        refused = _refusal(session, sql)
+        session.execute(f"INSERT INTO t VALUES ({VALUES[type]})")
+        assert bool(refused) == bool(_objection(session, sql)), refused
+
+
+def test_no_objection_to_a_constant_that_is_beyond_json() -> None:
+    with duckdb.connect() as session:
+        check_casts(session, f"SELECT {10**50} AS large")
+
+
+def _refusal(session: duckdb.DuckDBPyConnection, sql: str) -> str:
+    try:
+        check_casts(session, sql)
+    except duckdb.Error as error:
+        return str(error)
+    return ""
