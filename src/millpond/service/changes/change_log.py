@@ -8,8 +8,11 @@ absent reader blocks nobody, and a page that is read twice is the same twice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,14 +38,19 @@ from millpond.service.changes.shared_pages import PAGE_BYTES, SharedPages
 from millpond.service.events import Events, noting_damage
 from millpond.service.results import Changes
 from millpond.state.epoch_log import EpochLog
-from millpond.state.segment_file import SEQUENCE, get_column, global_seq, open_rows, open_segment
+from millpond.state.segment_file import SEQUENCE, get_column, open_rows, open_segment
 from millpond.state.version import WAITING, SegmentRef, Version
 
 #: Changes of a page, unless asked otherwise.
 PAGE = 10_000
 
-#: Segments with their tables, by the number of their first change.
-Segments = list[tuple[int, SegmentRef, pa.Table]]
+
+class LogPart(NamedTuple):
+    """A log's rows of one segment: the number of the first, how many, and what opens them."""
+
+    first: int
+    rows: int
+    open: Callable[[], pa.Table]
 
 
 class ChangeReader:
@@ -148,7 +156,7 @@ class ChangeReader:
         prefix = self.prefix(stream)
         newest = version.clock(stream.id).next_seq
         segments = self._in_order(version, stream)
-        oldest = segments[0][0] if segments else newest
+        oldest = segments[0].first if segments else newest
         if cursor is None and oldest:
             raise trimmed_error(name, oldest, newest)
         after = oldest
@@ -161,17 +169,17 @@ class ChangeReader:
         upto = min([upto, *(mark.number for mark in marks if mark.number > after)])
         redefined = next((mark.text for mark in reversed(marks) if mark.number == after), None)
         parts = []
-        for first, _, table in segments:
-            lo, hi = max(after - first, 0), min(upto - first, table.num_rows)
+        for first, rows, open_part in segments:
+            lo, hi = max(after - first, 0), min(upto - first, rows)
             if lo < hi:
-                parts.append(table.slice(lo, hi - lo))
+                parts.append(open_part().slice(lo, hi - lo))
         if limit is not None:
             parts = _within(parts, most_bytes)
             upto = min(upto, after + sum(part.num_rows for part in parts)) if parts else upto
         if parts:
             found = narrow_integers(pa.concat_tables(parts).combine_chunks())
         elif segments and redefined is None:
-            found = narrow_integers(_of_number(segments, after)[2].slice(0, 0))
+            found = narrow_integers(_of_number(segments, after).open().slice(0, 0))
         else:
             stamp = pa.field("__ts", pa.int64())
             derivation = None
@@ -194,7 +202,7 @@ class ChangeReader:
         self,
         version: Version,
         stream: StreamDef,
-        segments: Segments,
+        segments: Sequence[LogPart],
         after: int,
         upto: int,
         page: pa.Table,
@@ -204,7 +212,7 @@ class ChangeReader:
         The change at the cursor may have come in the middle of its instant, so its instant counts.
         """
         since = version.clock(stream.id).kept_from
-        if after and segments and segments[0][0] < after:
+        if after and segments and segments[0].first < after:
             since = int(self._stamp(segments, after - 1).as_py())
         found = list(self._losses.find(version, stream, since, upto))
         if stream.shared_log is not None:  # none of them is reduced, or looks at a part only
@@ -240,29 +248,32 @@ class ChangeReader:
         """
         return parse_cursor(cursor, self.prefix(stream), name, self._log.ancestors)
 
-    def _stamp(self, segments: Segments, place: int) -> pa.Scalar:
+    def _stamp(self, segments: Sequence[LogPart], place: int) -> pa.Scalar:
         """The instant of the change at a place."""
-        first, _, table = _of_number(segments, place)
-        return table["__ts"][place - first]
+        part = _of_number(segments, place)
+        return part.open()["__ts"][place - part.first]
 
-    def _in_order(self, version: Version, stream: StreamDef) -> Segments:
-        """A log's segments with their tables, by the number of their first change.
+    def _in_order(self, version: Version, stream: StreamDef) -> Sequence[LogPart]:
+        """A log's segments, by the number of their first change; a page opens those it needs.
 
         Of segments of a shared log, the rows are this log's. What is behind a gap was dropped.
         """
-        found: Segments = []
-        for segment in version.segments(stream.id):
-            path = self._store / segment.path
-            table = open_rows(path, segment.checksum, segment.seq_runs, segment.rows)
-            first = global_seq(table["__seq"][:1].to_numpy(), segment.seq_runs)
-            found.append((int(first[0]), segment, table))
+        found = [
+            LogPart(s.seq_runs[0][1], s.rows, partial(self._open, s))
+            for s in version.segments(stream.id)
+        ]
         if stream.derived is None or stream.derived.shared_log is None:
-            return sorted(found, key=lambda item: item[0])
+            return sorted(found, key=itemgetter(0))
         for segment in version.segments(stream.derived.shared_log):
             own = find_own(open_segment(self._store / segment.path, segment.checksum), stream)
             if own.num_rows:
-                found.append((own["__seq"][0].as_py(), segment, own))
-        return without_gaps(sorted(found, key=lambda item: item[0]))
+                first = own["__seq"][0].as_py()
+                found.append(LogPart(first, own.num_rows, partial(own.slice, 0)))
+        return without_gaps(sorted(found, key=itemgetter(0)))
+
+    def _open(self, segment: SegmentRef) -> pa.Table:
+        path = self._store / segment.path
+        return open_rows(path, segment.checksum, segment.seq_runs, segment.rows)
 
 
 def _within(parts: Sequence[pa.Table], most: int) -> list[pa.Table]:
@@ -291,9 +302,9 @@ def _within(parts: Sequence[pa.Table], most: int) -> list[pa.Table]:
     return kept
 
 
-def _of_number(segments: Segments, place: int) -> tuple[int, SegmentRef, pa.Table]:
+def _of_number(segments: Sequence[LogPart], place: int) -> LogPart:
     """The segment that has the change at a place, or the last before it."""
-    return next(s for s in reversed(segments) if s[0] <= place)
+    return next(part for part in reversed(segments) if part.first <= place)
 
 
 def find_own(table: pa.Table, log: StreamDef) -> pa.Table:
@@ -307,12 +318,12 @@ def find_own(table: pa.Table, log: StreamDef) -> pa.Table:
     return table.slice(low, high - low).drop_columns([LOG])
 
 
-def without_gaps(segments: Segments) -> Segments:
+def without_gaps(segments: Sequence[LogPart]) -> Sequence[LogPart]:
     """The last segments that follow one another without a gap: what was trimmed lies before."""
     start = len(segments) - 1
     while start > 0:
-        first, _, table = segments[start - 1]
-        if first + table.num_rows != segments[start][0]:
+        before = segments[start - 1]
+        if before.first + before.rows != segments[start].first:
             break
         start -= 1
     return segments[max(start, 0) :]

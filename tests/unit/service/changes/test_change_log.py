@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.unit.service.conftest import SECOND, RecordedEvents, components_of
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
 from millpond.model.time import to_datetime
+from millpond.service.changes import change_log
 from millpond.service.changes.change_log import ChangeReader
 from millpond.service.changes.cursor import parse_cursor
 from millpond.service.pond import Pond
 from millpond.service.results import Changes
+from millpond.state.segment_file import open_rows
 
 Read = Callable[..., Changes]
 
@@ -72,6 +76,30 @@ def test_a_page_is_bounded_in_bytes(pond: Pond, log: StreamDef, read: Read, size
         cursor = page.position
     assert found == everything.rows()
     assert len(reader.read(log, "q", 0, 5, size)) == {1: 1, 60: 2, 100: 4, 10_000: 5}[size]
+
+
+def test_a_page_opens_the_segments_it_needs(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a reader who is far behind is not slower by what lies before and behind its page."""
+    pond.execute("CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts")
+    query = pond.register("SELECT -v AS v FROM s", "q", changes="from beginning")
+    for at in range(1, 8):
+        pond.ingest("s", [{"ts": to_datetime(at * SECOND), "v": at}])
+        query.fetch()
+    parts = components_of(pond)
+    log = parts.log.version.change_log(query.id)
+    assert log is not None
+    paths = [segment.path for segment in parts.log.version.segments(log.id)]
+    assert len(paths) == 6
+    opened = set()
+
+    def note(path: Path, *rest: Any) -> pa.Table:
+        opened.add(path.name)
+        return open_rows(path, *rest)
+
+    monkeypatch.setattr(change_log, "open_rows", note)
+    assert [change.row for change in parts.reader.read(log, "q", 3, 1)] == [(-4,)]
+    # The change at the cursor says since when something may be lost.
+    assert opened == {Path(path).name for path in paths[2:4]}
 
 
 def test_the_last_page_is_complete_as_far_as_is_known(read: Read) -> None:
