@@ -192,7 +192,8 @@ class PathPrefix:
             return await RedirectResponse("/", 308)(scope, receive, send_with_prefix)
         if path.startswith(f"{self._prefix}/"):
             path = path[len(self._prefix) :]
-            scope = {**scope, "path": path, "raw_path": path.encode()}
+            # In place: the access log reads who has called, which the scope is told further in.
+            scope["path"], scope["raw_path"] = path, path.encode()
         await self._app(scope, receive, send_with_prefix)
 
 

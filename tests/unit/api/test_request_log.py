@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 from tests.surfaces.local_http import local_client
 
+from millpond.api.access import Access
 from millpond.api.app import create_app
 from millpond.api.request_log import HEADER
+from millpond.api.rights.make_caller import make_caller
+from millpond.api.rights.token_file import add_token
 from millpond.testing.local_runtime import open_local
 
 
@@ -41,6 +44,24 @@ def test_the_access_log_has_a_line_for_each_request(
     assert re.search(r"GET /v1/status 400 \d+ bytes \d+\.\d ms", lines[0])
     assert "GET /a%0Ab 404" in lines[1]
     assert "magpie" not in "".join(lines)
+
+
+@pytest.mark.parametrize("path", ["/v1/status", "/pond/v1/status"])
+def test_a_line_has_the_owner_also_behind_a_proxy_with_a_path(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    caplog.set_level(logging.INFO, "millpond.access")
+    tokens = tmp_path / "tokens.json"
+    token, _ = add_token(tokens, lambda id: make_caller(id, "alice", "reader", []))
+    with (
+        open_local(tmp_path / "store") as pond,
+        local_client(
+            create_app(pond, access=Access(tokens=tokens), prefix="/pond", access_log=True)
+        ) as http,
+    ):
+        assert http.get(path, headers={"Authorization": f"Bearer {token}"}).is_success
+    [line] = [record.getMessage() for record in caplog.records if record.name == "millpond.access"]
+    assert " alice GET /v1/status 200 " in line
 
 
 def test_without_an_access_log_no_line_is_written(
