@@ -1426,7 +1426,7 @@ export interface components {
                 [key: string]: unknown;
             };
             params?: {
-                [key: string]: string | boolean | number | null;
+                [key: string]: string | boolean | number | components["schemas"]["TimeValue"] | null;
             };
         };
         Relation: {
@@ -1566,6 +1566,11 @@ export interface components {
             queries?: (string | number)[] | null;
             state?: ("active" | "inactive" | "suspended") | null;
             tag?: string | null;
+        };
+        TimeValue: {
+            /** @enum {string} */
+            type: "DATE" | "TIMESTAMP";
+            value: string;
         };
         Trace: {
             epoch: number | null;

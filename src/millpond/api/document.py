@@ -74,7 +74,12 @@ QueryChanges = Annotated[
                 **_describe_options(Scope.QUERY),
                 "params": {
                     "type": "object",
-                    "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+                    "additionalProperties": {
+                        "anyOf": [
+                            {"type": ["string", "number", "boolean", "null"]},
+                            {"$ref": "#/components/schemas/TimeValue"},
+                        ]
+                    },
                     "description": "values of parameters of the text; the others keep theirs",
                 },
             },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import date, datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -481,3 +482,38 @@ def test_a_parameter_that_is_no_number_is_refused(http, number):
     body = f'{{"cql": "SELECT carrier FROM flights WHERE delay < $n", "params": {{"n": {number}}}}}'
     refused = http.post("/v1/queries", content=body, headers={"Content-Type": "application/json"})
     error_of(refused, 400, "CQL-103")
+
+
+def test_dates_and_times_as_parameters_are_the_same_over_http(http, pond):
+    """Where a text is not taken as one: `'2026-03-01' - INTERVAL 1 HOUR` has no type."""
+    cql = "SELECT carrier, $day AS day FROM flights WHERE ts > $from - INTERVAL 1 HOUR"
+    given = {"from": datetime(2026, 3, 1, 11, 30, 0, 250), "day": date(2026, 3, 1)}
+    with connect("http://127.0.0.1", http=http) as remote:
+        remote.register(cql, "remote", params=given)
+        other = {"from": datetime(2020, 1, 1), "day": date(2020, 1, 1)}
+        remote.register(cql, "patched", params=other).alter(params=given)
+        (listed,) = remote.register_many([(cql, "listed", {"params": given})])
+        assert [column["type"] for column in listed.describe()["columns"]] == ["VARCHAR", "DATE"]
+    pond.register(cql, "here", params=given)
+    assert len({query.text for query in pond.queries()}) == 1
+    assert len(pond.queries()) == 4
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"type": "DATE", "value": "2026-13-01"},
+        {"type": "TIMESTAMP", "value": "noon"},
+        {"type": "TIME", "value": "10:00:00"},
+        {"type": "DATE"},
+        {"type": "DATE", "value": "2026-03-01", "zone": "UTC"},
+        {},
+    ],
+)
+def test_what_is_no_date_and_no_time_is_refused(http, value):
+    cql = "SELECT carrier FROM flights WHERE ts > $from"
+    error_of(
+        http.post("/v1/queries", json={"cql": cql, "params": {"from": value}}), 422, "SERVE-703"
+    )
+    http.post("/v1/queries", json={"cql": cql, "name": "q", "params": {"from": "2026-03-01"}})
+    error_of(http.patch("/v1/queries/q", json={"params": {"from": value}}), 422, "SERVE-703")

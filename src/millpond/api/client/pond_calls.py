@@ -334,7 +334,7 @@ def selection_params(selection: QuerySelection) -> dict[str, Any]:
 
 
 def _registration(cql: str, name: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A registration as JSON; times among the values of parameters become texts."""
+    """A registration as JSON."""
     encoded = in_json(options)
     params = {"params": encoded.pop("params")} if "params" in encoded else {}
     return {"cql": cql, "name": name, **params, "options": encoded}

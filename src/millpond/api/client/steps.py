@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -195,7 +195,7 @@ def segment(name: str | int) -> str:
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode options and `params` for JSON: lengths of time and dates become texts."""
+    """Encode options and `params` for JSON: lengths of time become texts."""
     body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
     if isinstance(values := body.get("params"), Mapping):
         body["params"] = {name: _parameter(plain_value(value)) for name, value in values.items()}
@@ -203,7 +203,7 @@ def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(value: Any) -> Any:
-    """A value of a parameter for JSON; a number is written with all of its digits."""
+    """A value of a parameter for JSON: a number with all of its digits, a date with its type."""
     match value:
         case bool():
             return value
@@ -213,8 +213,12 @@ def _parameter(value: Any) -> Any:
             return orjson.Fragment(repr(value))
         case Decimal() if value.is_finite():
             return orjson.Fragment(f"{value:f}")
-        case date() | Decimal():
+        case Decimal():
             return str(value)
+        case datetime():
+            return {"type": "TIMESTAMP", "value": value.isoformat()}
+        case date():
+            return {"type": "DATE", "value": value.isoformat()}
     return value
 
 

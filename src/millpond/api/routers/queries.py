@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from fastapi import APIRouter, Depends, Header, Query, Request
-from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import Response
 
@@ -45,8 +55,32 @@ from millpond.work import keeping_rows
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
 
 
+class TimeValue(BaseModel):
+    """A date or a time as the value of a parameter, for which JSON has no form of its own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["DATE", "TIMESTAMP"]
+    value: str
+
+    @field_validator("value")
+    @classmethod
+    def _check(cls, value: str, info: ValidationInfo) -> str:
+        _READ_TIME[info.data.get("type", "DATE")](value)
+        return value
+
+    def read(self) -> date:
+        """The date, or the time."""
+        return _READ_TIME[self.type](self.value)
+
+
+_READ_TIME: dict[str, Callable[[str], date]] = {
+    "DATE": date.fromisoformat,
+    "TIMESTAMP": datetime.fromisoformat,
+}
+
 #: The values of a text's parameters (`$name`), by name.
-Parameters = dict[str, str | bool | int | float | SkipJsonSchema[Decimal] | None]
+Parameters = dict[str, str | bool | int | float | SkipJsonSchema[Decimal] | TimeValue | None]
 
 
 class ParameterRequest(Request):
@@ -62,6 +96,18 @@ class ParameterRoute(DocumentedRoute):
     """A call whose body may have values of parameters."""
 
     request_class = ParameterRequest
+
+
+def _read_value(value: Any) -> Any:
+    """The value of a parameter; a date or a time may be in its form for JSON."""
+    if isinstance(value, dict):
+        try:
+            value = TimeValue.model_validate(value)
+        except ValidationError as error:
+            raise RequestValidationError(
+                [{**one, "loc": ("body", "params", *one["loc"])} for one in error.errors()]
+            ) from error
+    return value.read() if isinstance(value, TimeValue) else value
 
 
 def read_with_parameters(body: bytes) -> Any:
@@ -112,7 +158,9 @@ class RegistrationBody(BaseModel):
     @property
     def settings(self) -> dict[str, Any]:
         """The options, and the values of the text's parameters."""
-        return {**self.options, "params": self.params} if self.params else dict(self.options)
+        if not self.params:
+            return dict(self.options)
+        return {**self.options, "params": {n: _read_value(v) for n, v in self.params.items()}}
 
 
 class ParameterTable(BaseModel):
@@ -212,7 +260,8 @@ def router(pond: ServedPond) -> APIRouter:
         """Registers one query, a list of queries, or one text with a table of parameters.
 
         `params` are the values of the parameters in the text: `$most` stands for `params["most"]`,
-        as one constant of its type. With `table` instead, each row has the values of one query,
+        as one constant of its type; `{"type": "DATE", "value": "2026-03-01"}` is a date, and with
+        TIMESTAMP a time. With `table` instead, each row has the values of one query,
         by columns, and in the column `name` its name.
 
         All queries of a list or table are registered, or none of them. If a query has an error, the
@@ -343,6 +392,8 @@ def router(pond: ServedPond) -> APIRouter:
         """
         note_statement(f"SET {json_values.dumps(json_values.to_json_value(options)).decode()}")
         handle = find_query(pond, query)
+        if isinstance(values := options.get("params"), dict):
+            options = {**options, "params": {n: _read_value(v) for n, v in values.items()}}
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)
         return _json(_handle(handle))
