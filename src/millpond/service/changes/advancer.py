@@ -104,8 +104,11 @@ class Advancer:
         )
         self._wake = threading.Event()
         self._progress = threading.Condition()
+        #: How often somebody asked; the last ask after which all was done that there was to do; and
+        #: the last after which a round was done.
         self._asked = 0
         self._done = 0
+        self._stepped = 0
         #: Derivations of which somebody wants everything that is final, by when that was asked.
         self._wanted: dict[int, int] = {}
         #: Whether the pond is closed or about to be.
@@ -168,19 +171,26 @@ class Advancer:
                 asked, wanted = self._asked, frozenset(self._wanted)
             if self.stopping:
                 return
+            is_over = True
             try:
                 # One clock reading for all rounds: each would find a later one, and never end.
                 now = self._floors.capture().now
                 while not self.stopping and self.step(now, called, wanted):
-                    pass
+                    with self._progress:
+                        self._stepped = asked
+                        self._progress.notify_all()
+                    if self._asked > asked:  # who asked since wants more than that reading allows
+                        is_over = False
+                        break
                 self._failure = None
             except Exception as error:
                 self._failure = error
                 if not self.stopping:
                     log.warning("advancing failed and will be tried again: %s", error)
-            with self._progress:
-                self._done = max(self._done, asked)
-                self._wanted = {id: n for id, n in self._wanted.items() if n > asked}
+            if is_over:
+                with self._progress:
+                    self._done = max(self._done, asked)
+                    self._wanted = {id: n for id, n in self._wanted.items() if n > asked}
             self._notify()
 
     def _wait_seconds(self) -> float | None:
@@ -200,6 +210,9 @@ class Advancer:
     ) -> bool:
         """Wait until these derivations, and those they read, are as far as they can be now.
 
+        What comes meanwhile is not waited for: while elements come all the time, there is always
+        more to do.
+
         Args:
             streams: Their change logs, or the derived streams themselves.
             timeout: How long at most, in seconds; False if that was not enough.
@@ -209,7 +222,7 @@ class Advancer:
             MillpondError: STORE-603 when their changes cannot be written.
         """
         version = self._log.version
-        wanted: dict[int, StreamDef] = {}
+        wanted: dict[int, Derivation] = {}
         waiting = [s for s in streams if s.derived is not None]
         while waiting:
             stream = version.maker(waiting.pop())
@@ -218,11 +231,12 @@ class Advancer:
             derivation = self._schedule.find_derivation(version, stream)
             if derivation is None:
                 continue
-            wanted[stream.id] = stream
+            wanted[stream.id] = derivation
             reads = derivation.streams
             waiting += [s for i in reads if (s := version.streams.get(i)) is not None and s.derived]
         if not wanted:
             return True
+        goals = self._find_goals(version, wanted)
         deadline = None if timeout is None else clock_time.monotonic() + timeout
         with self._progress:
             self._asked += 1
@@ -232,11 +246,48 @@ class Advancer:
         self._wake.set()
         with self._progress:
             left = None if deadline is None else max(0.0, deadline - clock_time.monotonic())
-            is_over = wait_for(self._progress, lambda: self._done >= asked or self.stopping, left)
+            is_over = wait_for(
+                self._progress,
+                lambda: (
+                    self._done >= asked
+                    or self.stopping
+                    or (self._stepped >= asked and self._have_reached(wanted, goals))
+                ),
+                left,
+            )
         cause, failure = self._failure, self.failure
         if failure is not None and not self.stopping:
             raise failure from (None if failure is cause else cause)
         return is_over
+
+    def _find_goals(self, version: Version, wanted: Mapping[int, Derivation]) -> Mapping[int, int]:
+        """Up to which instant derivations, and those they read, can come as it is now."""
+        reading, goals = self._floors.capture(), dict[int, int]()
+
+        def find(derivation: Derivation) -> int:
+            if (known := goals.get(derivation.id)) is None:
+                below = [wanted.get(version.maker(s).id) for s in read_by(derivation)]
+                own = self._derivations.target(version, reading, derivation)
+                known = min(map(find, filter(None, below)), default=own)
+                goals[derivation.id] = known
+            return known
+
+        def read_by(derivation: Derivation) -> list[StreamDef]:
+            found = (version.streams.get(id) for id in derivation.streams)
+            return [s for s in found if s is not None and s.derived is not None]
+
+        for derivation in wanted.values():
+            find(derivation)
+        return goals
+
+    def _have_reached(self, wanted: Mapping[int, Derivation], goals: Mapping[int, int]) -> bool:
+        version = self._log.version
+        return all(
+            self.complete_upto(version, stream) >= goals[id]
+            and not self._derivations.is_corrected(version, derivation)
+            for id, derivation in wanted.items()
+            if (stream := version.streams.get(id)) is not None
+        )
 
     def wait(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until `is_over` is true; it is called after every round of the advancer."""

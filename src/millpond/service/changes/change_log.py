@@ -91,6 +91,8 @@ class ChangeReader:
         if limit is not None and limit < 0:
             raise MillpondError("CQL-103", "LIMIT is negative", hint="Give 0 or more.")
         with noting_damage(self._events), self._log.pin() as version:
+            # The log as it is there: its query may have got another definition since it was found.
+            stream = version.streams.get(stream.id, stream)
             return self._read(version, stream, name, after, limit, most_bytes)
 
     def open_shared_pages(self) -> SharedPages:

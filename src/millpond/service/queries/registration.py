@@ -503,6 +503,7 @@ class Registrar:
         before = [slot for d in altered for slot in self._slots_of(d.id)]
         after = [(x.stream_id, x.slot) for x in added.leaves if x.slot is not None]
         joins = added.change_joins(drop_uses=[d.id for d in altered])
+        leafless = {d.id for d in altered} - {leaf.query_id for leaf in added.leaves}
 
         def keep(query: QueryDef) -> int:
             return int(option(query, "keep_changes"))
@@ -527,6 +528,7 @@ class Registrar:
                 add_slots=added.slots,
                 drop_slots=unused,
                 add_leaves=added.leaves,
+                drop_leaves=sorted(leafless),
                 joins=joins,
                 clocks=clocks,
                 segments=() if revision is None else revision.segments,

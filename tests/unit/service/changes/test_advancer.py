@@ -52,6 +52,39 @@ def test_what_derives_from_the_derived_comes_a_round_later(pond: Pond, parts: Co
     assert not parts.advancer.step()
 
 
+@pytest.mark.parametrize("read", ["s", "one", "r"])
+def test_what_comes_meanwhile_is_not_waited_for(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """While elements come faster than rounds are done, there is always something to do."""
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE STREAM one AS SELECT v FROM s;"
+        "CREATE RELATION r (v INTEGER);"
+        "CREATE QUERY other WITH (follow = true) AS SELECT count(*) AS n FROM s"
+    )
+    query = pond.register(f"SELECT v FROM {read}", "q", changes="from beginning")
+    query.fetch()
+    pond.catch_up()
+    advancer = components_of(pond).advancer
+    step, rounds = advancer.step, 0
+
+    def step_while_more_comes(*given: Any) -> bool:
+        nonlocal rounds
+        is_busy = step(*given)
+        if is_busy and rounds < 60:
+            rounds += 1
+            pond.ingest("s", rows(100 + rounds))
+        return is_busy
+
+    monkeypatch.setattr(advancer, "step", step_while_more_comes)
+    pond.ingest("s", rows(1, 2, 9))
+    pond.execute("INSERT INTO r VALUES (0), (1)")
+    found = query.fetch()
+    assert rounds < 60
+    assert {(0,), (1,)} <= {change.row for change in found}
+
+
 def test_a_round_is_one_epoch(pond: Pond, parts: Components) -> None:
     pond.register("SELECT v FROM s [RANGE 5 SECONDS]", "q", changes="from beginning")
     log = parts.new_derivations.follow(pond.query("q").definition)

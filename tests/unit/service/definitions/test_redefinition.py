@@ -127,6 +127,34 @@ def test_the_columns_of_a_page_are_those_of_its_definition(pond: Pond) -> None:
     assert (after.columns, len(after), after.redefined) == (["n", "x"], 0, None)
 
 
+def test_a_reader_who_found_the_log_before_has_pages_of_one_definition(pond: Pond) -> None:
+    query = pond.register("SELECT v FROM s", "q", changes="from beginning")
+    first = query.fetch(limit=1)
+    parts = components_of(pond)
+    found = parts.log.version.change_log(query.id)
+    assert found is not None
+    pond.execute("CREATE OR REPLACE QUERY q AS SELECT count(*) AS n, 'x' AS x FROM s")
+    page = parts.reader.read(found, "q", first.cursor)
+    assert (page.columns, [c.sign for c in page]) == (["v"], [*"++---"])
+    page = parts.reader.read(found, "q", page.cursor)
+    assert (page.columns, [c.row for c in page]) == (["n", "x"], [(3, "x")])
+    assert page.redefined is not None
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_a_definition_is_there_after_a_restart(
+    pond: Pond, open_pond: OpenPond, text: str, follow: bool
+) -> None:
+    before = TEXTS["join" if text != TEXTS["join"] else "window"]
+    pond.register(before, "q", follow=follow)
+    pond.execute(f"CREATE OR REPLACE QUERY q AS {text}")
+    answer = sorted(map(str, pond.query("q").invoke().rows()))
+    pond = open_pond()
+    assert pond.query("q").definition.suspended is None
+    assert sorted(map(str, pond.query("q").invoke().rows())) == answer
+
+
 def test_a_shared_log_is_left(pond: Pond) -> None:
     for name in ("other", "q"):
         pond.execute(f"CREATE QUERY {name} WITH (follow = true) AS SELECT v FROM s WHERE v > 100")
