@@ -528,6 +528,24 @@ def test_a_feed_has_the_callers_queries_now_and_later(
     assert not {e.get("query") for e in everything["events"]} & {"of_bob", "beyond", "more_of_bob"}
 
 
+def test_a_feed_that_goes_on_tells_hidden_queries_from_missing_ones_to_nobody(
+    callers: dict[str, httpx.Client],
+) -> None:
+    reader = callers["reader"]
+    cursor = reader.get("/v1/changes?queries=of_alice&snapshot=true").json()["cursor"]
+
+    def go_on(name: str) -> tuple[int, str]:
+        where = {"queries": f"of_alice,{name}", "after": cursor}
+        answer = reader.get("/v1/changes", params=where)
+        return answer.status_code, answer.text.replace(f'"query":"{name}"', "")
+
+    status, missing = go_on("nobodys")
+    assert status == 200
+    assert '"ended"' in missing
+    for hidden in ("of_bob", "of_nobody", "beyond", "flights"):
+        assert go_on(hidden) == (200, missing)
+
+
 def test_what_is_made_is_the_owners(callers: dict[str, httpx.Client], pond: Pond) -> None:
     writer = callers["writer"]
     made = writer.post("/v1/queries", json={"cql": "SELECT ts FROM flights", "name": "one"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -200,9 +200,13 @@ class GuardedPond:
         admits: Callable[[QueryDef], bool] | None = None,
     ) -> Feed:
         rights = self._rights()
-        own = self._own_selection(rights, selection)
         if rights.caller.is_admin:
-            return self._pond.open_feed(own, after, snapshot, admits)
+            return self._pond.open_feed(selection, after, snapshot, admits)
+        asked = selection
+        if after is not None and selection.names is not None:
+            # The feed tells that the others ended, whether they are hidden or not there.
+            asked = replace(selection, names=tuple(self._find_own(rights, selection.names)))
+        own = self._own_selection(rights, asked)
         for name in own.names or ():
             rights.check_query(self._find_inner(name).definition)
         with self._quotas.counted(rights.caller):
@@ -221,7 +225,16 @@ class GuardedPond:
                     admitted[query.id] = query
                 return True
 
+            if own.names == asked.names:
+                own = replace(own, names=selection.names)
             return self._pond.open_feed(own, after, snapshot, may_have)
+
+    def _find_own(self, rights: Rights, names: Sequence[str]) -> Iterator[str]:
+        """Find the names of queries that the caller has."""
+        for name in names:
+            with suppress(MillpondError):
+                if rights.may_read_query(self._find_inner(name).definition):
+                    yield name
 
     def subscribe(
         self,

@@ -16,7 +16,8 @@ needs no number of each query, and many queries share one instant (`feed_cursor.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from millpond.service.changes.feeds.feed_pages import (
 )
 from millpond.service.changes.feeds.feed_parts import FeedParts, find_place, find_streams
 from millpond.service.json_values import instant_text, type_name
+from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_selection import QuerySelection, state_of
 from millpond.service.results import Changes
 from millpond.state.version import Version
@@ -73,11 +75,11 @@ class Feed:
         self._is_new = True
         #: Members of which the number of the last change that was given is still to be found.
         self._unnumbered: list[Member] = []
+        self._events: list[FeedEvent] = []
         self._ids: list[int] | None = None
         if selection.names is not None:
-            found = parts.directory.find(parts.log.version, selection)
-            self._ids = [query.id for query in found]
-        self._events: list[FeedEvent] = []
+            known = replace(selection, names=tuple(self._find_names(selection.names)))
+            self._ids = [query.id for query in parts.directory.find(parts.log.version, known)]
         self._has_trouble = True
         self._update_members()
         self._note_silence(parts.log.version)
@@ -188,6 +190,19 @@ class Feed:
                     reason = "somebody set active = false"
                 member.state = state
                 self._tell(kind, member.query, {"state": state, "reason": reason})
+
+    def _find_names(self, names: Sequence[str]) -> Iterator[str]:
+        """Find the names that queries have; of a feed that goes on, tell that the others ended."""
+        for name in names:
+            if self._after is not None:
+                try:
+                    query = find_query(self._parts.log.version, name)
+                except MillpondError:
+                    query = None
+                if query is None or (self._admits is not None and not self._admits(query)):
+                    self._events.append(FeedEvent("ended", None, name, facts={"dropped": True}))
+                    continue
+            yield name
 
     def _learn(self, version: Version) -> None:
         parts = self._parts

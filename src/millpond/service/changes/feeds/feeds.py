@@ -34,7 +34,8 @@ class Feeds:
             admits: Says of a selected query whether the feed may have it; None: of all.
 
         Raises:
-            MillpondError: CQL-201 for a query that is named and not there, POND-412 for the cursor.
+            MillpondError: CQL-201 for a query that is named and not there, unless the feed goes on
+                after a cursor; POND-412 for the cursor.
         """
         feed = Feed(self._parts, selection, after, admits)
         if snapshot:

@@ -246,6 +246,25 @@ def test_what_happens_to_queries_is_told_and_the_feed_goes_on(pond: Pond) -> Non
     assert changes_by_query(found).keys() == {"b"}
 
 
+def test_a_feed_by_names_goes_on_when_one_was_dropped(pond: Pond) -> None:
+    register(pond, "a")
+    register(pond, "b")
+    named = QuerySelection(names=("a", "b"))
+    feed = pond.open_feed(named)
+    push(pond, "s", (1, 1), (5, 1))
+    advance(pond)
+    read_all(feed)
+    pond.query("b").unregister()
+    push(pond, "s", (9, 7))
+    advance(pond)
+    with pytest.raises(MillpondError, match="CQL-201"):
+        pond.open_feed(named)
+    again = read_all(pond.open_feed(named, feed.cursor))
+    assert [(e.query, e.facts) for e in again if e.kind == "ended"] == [("b", {"dropped": True})]
+    assert changes_by_query(again).keys() == {"a"}
+    assert changes_by_query(again) == changes_by_query(read_all(feed))
+
+
 def test_trimmed_changes_are_told(pond: Pond) -> None:
     register(pond, "a", keep_changes=2)
     pond.query("a").fetch()
