@@ -86,10 +86,12 @@ class Follower(threading.Thread):
         self.url, self.name = url, name
         self.told: list[Change] = []
         self.connections = 0
+        #: Set when the life is over: another test's server may get the address.
+        self.stopping = threading.Event()
         self.trouble: Exception | None = None
 
     def run(self) -> None:
-        while self.trouble is None:
+        while self.trouble is None and not self.stopping.is_set():
             after = self.told[-1].cursor if self.told else None
             try:
                 with connect(self.url) as remote:
@@ -157,3 +159,4 @@ def check_followers(url: str, client: Client, followers: list[Follower]) -> None
             assert [c.at for c in told] == sorted(c.at for c in told)
             kept = list(handle.subscribe(follow=False))
             assert kept[: len(told)] == told
+            follower.stopping.set()
