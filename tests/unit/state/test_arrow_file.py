@@ -14,6 +14,7 @@ from millpond.state.arrow_file import (
     forget,
     open_arrow,
     write_arrow,
+    write_pieces,
     write_together,
 )
 
@@ -35,6 +36,37 @@ def test_what_is_written_is_read_back_without_copying(tmp_path):
     assert pa.total_allocated_bytes() == before
     assert table.equals(TABLE)
     assert list(tmp_path.iterdir()) == [meta.path]
+
+
+def test_pieces_are_written_as_they_are_made(tmp_path):
+    lengths = []
+
+    def make(keep):
+        for piece in TABLE.to_batches(max_chunksize=100):
+            keep(piece)
+            [unfinished] = tmp_path.iterdir()
+            lengths.append(unfinished.stat().st_size)
+
+    meta = write_pieces(tmp_path / "a.arrow", TABLE.schema, make)
+    assert lengths == sorted(set(lengths))
+    assert meta.rows == 1_000
+    assert open_arrow(meta.path, meta.checksum).equals(TABLE)
+
+
+def test_a_disk_that_fills_between_pieces_leaves_no_file(tmp_path, monkeypatch):
+    asked = []
+
+    def refuse_the_third(path, room):
+        asked.append(room)
+        if len(asked) == 4:  # the first is asked for the file itself
+            raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(arrow_file, "check_room", refuse_the_third)
+    pieces = TABLE.to_batches(max_chunksize=100)
+    with pytest.raises(MillpondError, match="STORE-603"):
+        write_pieces(tmp_path / "a.arrow", TABLE.schema, lambda keep: list(map(keep, pieces)))
+    assert len(asked) == 4
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_table_in_pieces_becomes_one_record_batch(tmp_path):

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from fastapi import APIRouter, Depends, Header, Query, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import (
-    Base64Bytes,
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
-from pydantic.json_schema import SkipJsonSchema
+from fastapi import APIRouter, Depends, Header, Query
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from millpond.api import decode, encode
-from millpond.api.contract import DocumentedRoute
 from millpond.api.document import (
     BINDS,
     BODY,
@@ -40,6 +26,7 @@ from millpond.api.document import (
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.rights.audit import note_statement
+from millpond.api.routers.parameters import ParameterRoute, Parameters, read_value
 from millpond.api.shapes import answer_shapes, plan_shapes, query_shapes
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
@@ -53,96 +40,6 @@ from millpond.work import keeping_rows
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
 _LOST_PLUS = re.compile(r"^(\S+[T ]\S+) (\d\d:?\d\d)$")
-
-
-class TimeValue(BaseModel):
-    """A date or a time as the value of a parameter, for which JSON has no form of its own."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    type: Literal["DATE", "TIMESTAMP"]
-    value: str
-
-    @field_validator("value")
-    @classmethod
-    def _check(cls, value: str, info: ValidationInfo) -> str:
-        _READ_TIME[info.data.get("type", "DATE")](value)
-        return value
-
-    def read(self) -> date:
-        """The date, or the time."""
-        return _READ_TIME[self.type](self.value)
-
-
-_READ_TIME: dict[str, Callable[[str], date]] = {
-    "DATE": date.fromisoformat,
-    "TIMESTAMP": datetime.fromisoformat,
-}
-
-#: The values of a text's parameters (`$name`), by name.
-Parameters = dict[str, str | bool | int | float | SkipJsonSchema[Decimal] | TimeValue | None]
-
-
-class ParameterRequest(Request):
-    """A request whose `params` have numbers exactly as they are written."""
-
-    async def json(self) -> Any:
-        if not hasattr(self, "_read"):
-            self._read = read_with_parameters(await self.body())
-        return self._read
-
-
-class ParameterRoute(DocumentedRoute):
-    """A call whose body may have values of parameters."""
-
-    request_class = ParameterRequest
-
-
-def _read_value(value: Any) -> Any:
-    """The value of a parameter; a date or a time may be in its form for JSON."""
-    if isinstance(value, dict):
-        try:
-            value = TimeValue.model_validate(value)
-        except ValidationError as error:
-            raise RequestValidationError(
-                [{**one, "loc": ("body", "params", *one["loc"])} for one in error.errors()]
-            ) from error
-    return value.read() if isinstance(value, TimeValue) else value
-
-
-def read_with_parameters(body: bytes) -> Any:
-    """Read a JSON body; a number without an exponent among `params` is a Decimal, as in SQL.
-
-    A double has no room for 0.12345678901234567890, which a DECIMAL column may have.
-
-    Raises:
-        ValueError: It is no JSON.
-    """
-    read = json.loads(body, parse_float=_read_number)
-    if isinstance(read, list):
-        return [_round_all_but_parameters(item) for item in read]
-    return _round_all_but_parameters(read)
-
-
-def _read_number(text: str) -> float | Decimal:
-    return float(text) if "e" in text or "E" in text else Decimal(text)
-
-
-def _round_all_but_parameters(body: Any) -> Any:
-    if not isinstance(body, dict):
-        return _round(body)
-    return {name: v if name == "params" else _round(v) for name, v in body.items()}
-
-
-def _round(value: Any) -> Any:
-    match value:
-        case Decimal():
-            return float(value)
-        case dict():
-            return {name: _round(item) for name, item in value.items()}
-        case list():
-            return [_round(item) for item in value]
-    return value
 
 
 class RegistrationBody(BaseModel):
@@ -160,7 +57,7 @@ class RegistrationBody(BaseModel):
         """The options, and the values of the text's parameters."""
         if not self.params:
             return dict(self.options)
-        return {**self.options, "params": {n: _read_value(v) for n, v in self.params.items()}}
+        return {**self.options, "params": {n: read_value(v) for n, v in self.params.items()}}
 
 
 class ParameterTable(BaseModel):
@@ -393,7 +290,7 @@ def router(pond: ServedPond) -> APIRouter:
         note_statement(f"SET {json_values.dumps(json_values.to_json_value(options)).decode()}")
         handle = find_query(pond, query)
         if isinstance(values := options.get("params"), dict):
-            options = {**options, "params": {n: _read_value(v) for n, v in values.items()}}
+            options = {**options, "params": {n: read_value(v) for n, v in values.items()}}
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)
         return _json(_handle(handle))
