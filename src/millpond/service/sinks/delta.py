@@ -69,10 +69,12 @@ class DeltaSender(CursorSender):
         self._client = import_deltalake()
 
     def _mark(self, cursor: str) -> str:
-        return str(xxhash.xxh3_64_intdigest(cursor.encode()) >> 1)
+        # The table has no place for the cursor, but for a number.
+        incarnation, _, _ = cursor.partition(".")
+        return str(_mark_incarnation(incarnation) | xxhash.xxh3_64_intdigest(cursor.encode()) >> 25)
 
     def _is_of(self, incarnation: str, last: Delivered) -> bool:
-        return True  # the table has no place for the cursor; only numbers are compared
+        return int(last.cursor) >> 39 == _mark_incarnation(incarnation) >> 39
 
     def _take_over(self, identity: str) -> Delivered:
         """Open the table, if there is one, and read how far it is."""
@@ -225,6 +227,11 @@ def rows_of(changes: Sequence[FeedEvent]) -> pa.Table:
         names = [*page.columns, *MORE_COLUMNS.names]
         tables.append(pa.Table.from_arrays([*columns, *more], names=names))
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _mark_incarnation(incarnation: str) -> int:
+    """The first 24 of the 63 bits that stand for a cursor."""
+    return xxhash.xxh3_64_intdigest(incarnation.encode()) >> 40 << 39
 
 
 def _number_of(identity: str) -> str:

@@ -26,7 +26,7 @@ class Delivery:
         cursor: The feed's cursor behind it.
         changes: The feed's events of kind 'change', in order.
         told: What else happened: the feed's events of other kinds but marks. Where a process died
-            they may be missing, or come twice.
+            they may come twice.
         answer: The whole answer at the cursor, which takes the place of everything delivered
             before; there are no changes then. None for a delivery of changes.
         origin: The incarnation of the store in which the sink was created, if it is another one.

@@ -200,13 +200,28 @@ def sender(path: Path, done: int = 0, hosts: tuple[str, ...] | None = None) -> D
     return DeltaSender(sink, options)
 
 
-def delivery(number: int, count: int = 1) -> Delivery:
+def delivery(number: int, count: int = 1, made_by: str = "3f2a9c", received: int = 0) -> Delivery:
     rows = pa.table(
         {"cursor": [number], "timestamp": [number], "change": ["+"], "v": pa.array([number])}
     )
     page = Changes(rows, "q", f"r.{number}", number, number)
-    events = [FeedEvent("change", f"c{number}", "q", 1, changes=page)] * count
-    return Delivery(f"3f2a9c.7.{number}", "s", f"c{number}", events, [])
+    cursor = f"{made_by}.feed.{number}"
+    events = [FeedEvent("change", cursor, "q", 1, changes=page)] * count
+    id, received = f"{made_by}.7.{number}", received or number - 1
+    return Delivery(id, "s", cursor, events, [], None, "3f2a9c", received)
+
+
+@pytest.mark.parametrize("number", [3, 5, 6, 9])
+def test_a_restored_store_is_older_than_the_table_however_often_it_tries(tmp_path, number):
+    """A pending delivery whose changes are not the same any more gets a greater number."""
+    path = tmp_path / "t"
+    first = sender(path)
+    for made in range(1, 6):
+        first.send(delivery(made))
+    with pytest.raises(DeliveryError, match="it is older than the table") as stopped:
+        sender(path, done=2).send(delivery(number, made_by="b20fd4", received=2))
+    assert stopped.value.is_final
+    assert values(path) == [1, 2, 3, 4, 5]
 
 
 def test_a_client_has_no_sinks_to_tables(tmp_path):
