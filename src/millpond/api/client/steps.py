@@ -203,7 +203,11 @@ def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(value: Any) -> Any:
-    """A value of a parameter for JSON: a number with all of its digits, a date with its type."""
+    """A value of a parameter for JSON: a number with all of its digits, a date with its type.
+
+    What is no finite number is sent as Python's JSON has it: the server refuses it (CQL-103), and
+    would take null or a text.
+    """
     match value:
         case bool():
             return value
@@ -213,8 +217,8 @@ def _parameter(value: Any) -> Any:
             return orjson.Fragment(repr(value))
         case Decimal() if value.is_finite():
             return orjson.Fragment(f"{value:f}")
-        case Decimal():
-            return str(value)
+        case float() | Decimal():
+            return orjson.Fragment("NaN" if Decimal(value).is_nan() else json.dumps(float(value)))
         case datetime():
             return {"type": "TIMESTAMP", "value": value.isoformat()}
         case date():
