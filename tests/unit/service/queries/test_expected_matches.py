@@ -1,4 +1,4 @@
-"""`service/queries/expected_matches.py`: what matches will take is known before they are written."""
+"""`service/queries/expected_matches.py`: what matches take is known before they are there."""
 
 from __future__ import annotations
 
