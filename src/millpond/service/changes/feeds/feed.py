@@ -158,6 +158,8 @@ class Feed:
         events, self._events = self._events, []
         for page, row in zip(found.page.tolist(), found.row.tolist(), strict=True):
             member, changes = found.pages[page]
+            if row == 0 and changes.redefined is not None:
+                events.append(_make_redefined_event(member, changes, None))
             events.append(_make_event(member, changes, row, cursor))
         return events
 

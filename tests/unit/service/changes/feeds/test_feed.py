@@ -371,6 +371,26 @@ def test_what_happened_is_told_after_a_restart_and_as_long_as_it_is_remembered(
         assert any("than is known" in str(e.facts) for e in page)
 
 
+def test_what_is_read_again_has_the_marks_of_new_definitions(pond: Pond) -> None:
+    """As a sink reads what was on its way when the process died."""
+    register(pond, "a")
+    feed = pond.open_feed(TAGGED)
+    push(pond, "s", (1, 1), (5, 1))
+    advance(pond)
+    feed.read()
+    begin = feed.cursor
+    pond.execute(
+        "CREATE OR REPLACE QUERY a WITH (tags = 'fed')"
+        " AS SELECT v + 1 AS w FROM s [RANGE 3 SECONDS]"
+    )
+    push(pond, "s", (9, 7), (12, 8))
+    advance(pond)
+    once = [(e.kind, e.facts) for e in feed.read() if e.kind in ("change", "redefined")]
+    again = pond.open_feed(TAGGED, begin).read_to(feed.cursor)
+    assert [(e.kind, e.facts) for e in again if e.kind in ("change", "redefined")] == once
+    assert "redefined" in dict(once)
+
+
 def test_trimmed_changes_are_told(pond: Pond) -> None:
     register(pond, "a", keep_changes=2)
     pond.query("a").fetch()
