@@ -8,7 +8,6 @@ or its event loop is a matter of who takes the steps.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -21,7 +20,8 @@ import orjson
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
-from millpond.model.time import plain_value, timedelta_text
+from millpond.model.parameter_values import check_value
+from millpond.model.time import timedelta_text
 from millpond.model.unicode_text import check_unicode
 from millpond.service import json_values
 
@@ -190,15 +190,26 @@ def unreachable_error(
 
 
 def segment(name: str | int) -> str:
-    """Escape a name as a segment of a URL's path."""
-    return quote(check_unicode(str(name), "the name", "SERVE-703"), safe="")
+    """Escape a name as a segment of a URL's path.
+
+    Raises:
+        MillpondError: CQL-201, nothing can have the name, which would lead elsewhere in a path.
+    """
+    text = check_unicode(str(name), "the name", "SERVE-703")
+    if text in ("", ".", "..") or "/" in text:
+        raise MillpondError("CQL-201", f'nothing has the name "{text}"')
+    return quote(text, safe="")
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode options and `params` for JSON: lengths of time become texts."""
+    """Encode options and `params` for JSON: lengths of time become texts.
+
+    Raises:
+        MillpondError: CQL-103, CQL has no constant for a value of `params`.
+    """
     body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
     if isinstance(values := body.get("params"), Mapping):
-        body["params"] = {name: _parameter(plain_value(value)) for name, value in values.items()}
+        body["params"] = {n: _parameter(check_value(v, n)) for n, v in values.items()}
     return body
 
 
@@ -209,12 +220,10 @@ def _parameter(value: Any) -> Any:
             return value
         case int():
             return orjson.Fragment(str(value))
-        case float() if math.isfinite(value):
+        case float():
             return orjson.Fragment(repr(value))
-        case Decimal() if value.is_finite():
-            return orjson.Fragment(f"{value:f}")
         case Decimal():
-            return str(value)
+            return orjson.Fragment(f"{value:f}")
         case datetime():
             return {"type": "TIMESTAMP", "value": value.isoformat()}
         case date():
