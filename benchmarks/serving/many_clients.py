@@ -223,10 +223,11 @@ def measure(url: str, pid: int, options: argparse.Namespace) -> list[object]:
             console.print(f"{sizes}; load of the machine {os.getloadavg()[0]:.1f}")
         latencies, errors, answers, asking_seconds = clients.get()
         pushing.join()
-    deadline = time.monotonic() + 60
-    changes = sum(map(len, load.wanted))
-    while sum(counts) < changes and time.monotonic() < deadline:
+    changes, seen, idle = sum(map(len, load.wanted)), -1, time.monotonic()
+    while sum(counts) < changes and time.monotonic() < idle + 60:  # as long as some still come
         assert reading.is_alive()
+        if sum(counts) != seen:
+            seen, idle = sum(counts), time.monotonic()
         time.sleep(0.2)
     time.sleep(2.0)  # what is given twice comes, too
     ended.set()

@@ -85,7 +85,7 @@ def test_the_fixture_has_something_of_everything(expected: dict[str, Any], tmp_p
 
     If this fails, stores have a new table or folder, and a new fixture is due.
     """
-    by_migration = {"journal", "set_aside"}, {"ancestor", "fold", "partition"}
+    by_migration = {"journal", "set_aside"}, {"ancestor", "fold", "partition", "past_query"}
     # Caches: what opening does not find, it makes, and what is in them is computed from segments.
     caches = {"aggregates", "summaries"}
     folders = {path.parent.name for path in Path("store").rglob("*") if path.is_file()}

@@ -118,7 +118,11 @@ CREATE TABLE IF NOT EXISTS partition ( -- how far each partition of a stream's s
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS ancestor ( -- the cursors of before a restore that are good: up to `last`
   prefix TEXT PRIMARY KEY, last INTEGER NOT NULL
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS past_query ( -- what a query was until the epoch that changed it
+  number INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, query_id INTEGER NOT NULL, body TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS past_query_epoch ON past_query (epoch)
 """
 
 

@@ -25,13 +25,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from millpond.catalog.objects import QueryDef
 from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database.database import Database, Transaction
 from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
-from millpond.state.database_tables import definition_row, settings_row
+from millpond.state.database_tables import definition_of, definition_row, settings_row
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch.next_version import next_version
 from millpond.state.epoch.resolve_change import ResolvedChange, resolve_change
@@ -41,6 +42,8 @@ from millpond.state.version import MatchRef, SegmentRef, StreamClock, Version
 
 #: For how many epochs the log keeps the kind and the time.
 _REMEMBERED_EPOCHS = 10_000
+#: How many changes of queries are remembered, so that feeds tell of them who was away.
+_REMEMBERED_QUERIES = 100_000
 
 
 class EpochLog:
@@ -225,6 +228,24 @@ class EpochLog:
             "SELECT epoch, kind, committed_at FROM epoch ORDER BY epoch DESC LIMIT ?", (limit,)
         )
 
+    def past_queries(self, since: int) -> tuple[dict[int, QueryDef], bool]:
+        """Return what the queries that were altered or dropped after an epoch were at its end.
+
+        Returns:
+            The queries by their ids, and those registered after the epoch as they were first; and
+            whether these are all: only the last 100,000 changes are remembered.
+        """
+        with self._database.lock:
+            rows = self._database.read(
+                "SELECT query_id, body, min(number) FROM past_query WHERE epoch > ?"
+                " GROUP BY query_id",
+                (since,),
+            )
+            first, oldest = self._database.read("SELECT min(number), min(epoch) FROM past_query")[0]
+        found = {id: definition_of(id, "query", body) for id, body, _ in rows}
+        is_whole = first in (None, 1) or oldest <= since
+        return {id: d for id, d in found.items() if isinstance(d, QueryDef)}, is_whole
+
     def close(self) -> None:
         """Close the database. Versions that were taken stay readable."""
         self._database.close()
@@ -238,6 +259,17 @@ class EpochLog:
         connection.execute(
             "DELETE FROM epoch WHERE epoch <= ?", (change.epoch - _REMEMBERED_EPOCHS,)
         )
+        past = [d.id for d in (*change.drop, *change.replace) if isinstance(d, QueryDef)]
+        if past:
+            many(
+                "INSERT INTO past_query (epoch, query_id, body)"
+                " SELECT ?, id, body FROM definition WHERE id = ?",
+                [(change.epoch, id) for id in past],
+            )
+            connection.execute(
+                "DELETE FROM past_query WHERE number <= (SELECT max(number) FROM past_query) - ?",
+                (_REMEMBERED_QUERIES,),
+            )
         for table, key, ids in (
             (
                 "definition",

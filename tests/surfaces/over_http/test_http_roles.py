@@ -528,6 +528,34 @@ def test_a_feed_has_the_callers_queries_now_and_later(
     assert not {e.get("query") for e in everything["events"]} & {"of_bob", "beyond", "more_of_bob"}
 
 
+def test_a_page_tells_which_of_the_callers_queries_ended_and_of_no_others(
+    callers: dict[str, httpx.Client], pond: Pond
+) -> None:
+    text = "SELECT number FROM flights"
+    for name, owner in (("mine", "alice"), ("given", "alice"), ("theirs", "bob")):
+        pond.register(text, name, owner=owner, tags="x")
+    pond.execute("CREATE STREAM passing (ts TIMESTAMP, v INT) TIMESTAMP BY ts")
+    pond.register("SELECT v FROM passing", "with_it", owner="alice", tags="x")
+
+    def read(role: str, after: str | None) -> tuple[dict[str, object], str]:
+        where = {"tag": "x"} | ({} if after is None else {"after": after})
+        page = callers[role].get("/v1/changes", params=where).json()
+        told = {e["query"]: e["dropped"] for e in page["events"] if e["event"] == "ended"}
+        return told, page["cursor"]
+
+    _, reader = read("reader", None)
+    _, admin = read("admin", None)
+    pond.query("mine").unregister()
+    pond.query("theirs").unregister()
+    pond.query("given").alter(owner="bob")
+    pond.execute("DROP STREAM passing CASCADE")
+    told, reader = read("reader", reader)
+    assert told == {"mine": True, "given": False}  # "passing" is not granted
+    assert read("reader", reader)[0] == {}
+    everything, _ = read("admin", admin)
+    assert everything == {"mine": True, "theirs": True, "with_it": True}
+
+
 def test_a_feed_that_goes_on_tells_hidden_queries_from_missing_ones_to_nobody(
     callers: dict[str, httpx.Client],
 ) -> None:

@@ -215,14 +215,18 @@ class GuardedPond:
             admitted: dict[int, QueryDef] = {}
 
             def may_have(query: QueryDef) -> bool:
+                try:
+                    now = self._find_inner(query.id).definition
+                except MillpondError:
+                    return rights.may_know_dropped(query)
                 if not rights.may_read_query(query) or (admits is not None and not admits(query)):
                     return False
-                if query.active and query.id not in admitted:
+                if now.active and now.id not in admitted:
                     try:
-                        self._quotas.check_follow(rights.caller, [*admitted.values(), query])
+                        self._quotas.check_follow(rights.caller, [*admitted.values(), now])
                     except MillpondError:
                         return False  # the owner follows as many queries as the token allows
-                    admitted[query.id] = query
+                    admitted[now.id] = now
                 return True
 
             if own.names == asked.names:

@@ -97,6 +97,16 @@ class Rights:
             return False
         return True
 
+    def may_know_dropped(self, query: QueryDef) -> bool:
+        """Whether a query that was dropped was the caller's, over nothing but what is granted.
+
+        What it read may be dropped too, so its grants are looked up by name.
+        """
+        if self.caller.is_admin:
+            return True
+        named = list_named_objects(query.text)
+        return self.owns(query) and all(self.caller.is_granted(each.name) for each in named)
+
     def check_query(self, query: QueryDef) -> None:
         """Raise CQL-201 unless the query is the caller's and reads only what is granted."""
         if not self.owns(query):

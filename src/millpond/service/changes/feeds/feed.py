@@ -11,23 +11,33 @@ behind the ones the cursor's reader was given, wherever the feed was cut.
 What a feed knows of a query is an instant: every change up to there was given. This is true for
 ever, because a derivation never makes a change at an instant it is complete up to. So a cursor
 needs no number of each query, and many queries share one instant (`feed_cursor.py`).
+
+A cursor also has the epoch up to which its reader was told what happened to queries. A feed that
+goes on there begins with the queries as they were at that epoch, and tells what happened since: so
+who reads pages learns the same as who follows.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from millpond.catalog.objects import QueryDef
+from millpond.catalog.objects import QueryDef, fold_name
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING, LAST, format_instant
 from millpond.planner.explain.notes import find_silences
 from millpond.service.changes.cursor import OLDEST
-from millpond.service.changes.feeds.feed_cursor import Places, Streams, write_feed_cursor
+from millpond.service.changes.feeds.feed_cursor import (
+    Places,
+    Streams,
+    find_told,
+    write_feed_cursor,
+    write_head,
+)
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.changes.feeds.feed_member import (
     CursorWriter,
@@ -71,18 +81,28 @@ class Feed:
         self._members = FeedMembers(parts)
         self._pages = FeedPages(parts, self._members)
         self._known: object = None
-        self._marked = ""
+        self._marked: Places | None = None
         self._is_new = True
+        #: The epoch up to which the reader was told what happened to queries, and the epoch up to
+        #: which the feed knows it.
+        self._told = None if after is None else find_told(after)
+        self._learnt = 0
         #: Members of which the number of the last change that was given is still to be found.
         self._unnumbered: list[Member] = []
         self._events: list[FeedEvent] = []
         self._ids: list[int] | None = None
+        missing: list[str] = []
         if selection.names is not None:
-            known = replace(selection, names=tuple(self._find_names(selection.names)))
+            missing = [] if after is None else self._find_missing(selection.names)
+            there = tuple(name for name in selection.names if name not in missing)
+            known = replace(selection, names=there)
             self._ids = [query.id for query in parts.directory.find(parts.log.version, known)]
         self._has_trouble = True
         self._update_members()
+        self._tell_missing(missing)
         self._note_silence(parts.log.version)
+        if after is None:
+            self._told = self._learnt
 
     @property
     def cursor(self) -> str:
@@ -107,6 +127,7 @@ class Feed:
         found = self._pages.find(limit)
         self._tell_trimmed(found)
         events, self._events = self._events, []
+        self._told, has_told = self._learnt, bool(events)
         limit = limit or LARGEST_PAGE
         events += self._give(found, limit)
         if found.is_all and len(found.row) <= limit:
@@ -114,10 +135,11 @@ class Feed:
                 if member.complete > member.given:
                     member.given = member.complete
                     member.is_inside = False
-            cursor = self.cursor
-            if cursor != self._marked:
-                self._marked = cursor
-                events.append(FeedEvent("mark", cursor, facts={"progress": self._progress()}))
+            places = self._find_places()
+            if has_told or places != self._marked:
+                self._marked = places
+                facts = {"progress": self._progress()}
+                events.append(FeedEvent("mark", self._write_cursor(places), facts=facts))
         return events
 
     def read_to(self, cursor: str, limit: int = FEED_PAGE) -> list[FeedEvent]:
@@ -191,29 +213,68 @@ class Feed:
                 member.state = state
                 self._tell(kind, member.query, {"state": state, "reason": reason})
 
-    def _find_names(self, names: Sequence[str]) -> Iterator[str]:
-        """Find the names that queries have; of a feed that goes on, tell that the others ended."""
+    def _find_missing(self, names: Sequence[str]) -> list[str]:
+        """Find the names that no query has, or none that the feed may have."""
+        missing = []
         for name in names:
-            if self._after is not None:
-                try:
-                    query = find_query(self._parts.log.version, name)
-                except MillpondError:
-                    query = None
-                if query is None or (self._admits is not None and not self._admits(query)):
-                    self._events.append(FeedEvent("ended", None, name, facts={"dropped": True}))
-                    continue
-            yield name
+            try:
+                query = find_query(self._parts.log.version, name)
+            except MillpondError:
+                query = None
+            if query is None or not self._may_have(query):
+                missing.append(name)
+        return missing
+
+    def _tell_missing(self, names: Sequence[str]) -> None:
+        """Tell a reader who goes on that queries ended which are not there."""
+        ended = [event for event in self._events if event.kind == "ended"]
+        told = {fold_name(e.query or "") for e in ended} | {str(e.id) for e in ended}
+        for name in names:
+            if fold_name(name) not in told:
+                self._events.append(FeedEvent("ended", None, name, facts={"dropped": True}))
+
+    def _may_have(self, query: QueryDef) -> bool:
+        return self._admits is None or self._admits(query)
+
+    def _find_former(self, past: Mapping[int, QueryDef]) -> Iterator[QueryDef]:
+        """Find what was selected when the reader was last told, of queries that changed since."""
+        names = self._selection.names
+        named = None if names is None else set(map(fold_name, names))
+        for query in past.values():
+            if named is not None and named.isdisjoint({fold_name(query.name), str(query.id)}):
+                continue
+            is_older = query.registered_epoch <= (self._told or 0)
+            if is_older and self._selection.has(query) and self._may_have(query):
+                yield query
+
+    def _begin_with_former(self) -> Callable[[QueryDef], bool]:
+        """Make members of the queries that changed since the reader was told, as they were then.
+
+        Returns:
+            Says of a query that is no member whether it came since.
+        """
+        told = self._told
+        if told is None:
+            return lambda _: False
+        past, is_whole = self._parts.log.past_queries(told)
+        if not is_whole:
+            text = "more happened to queries since the cursor than is known: read the list of them"
+            self._events.append(FeedEvent("note", None, facts={"note": text}))
+        for query in self._find_former(past):
+            self._members.add(query)
+        return lambda query: query.id in past or query.registered_epoch > told
 
     def _learn(self, version: Version) -> None:
         parts = self._parts
+        self._learnt = version.epoch
+        came = self._begin_with_former() if self._is_new else lambda _: True
         if self._ids is None:
             found = parts.directory.find(version, self._selection)
         else:
             named = [q for id in self._ids if (q := version.queries.get(id)) is not None]
             # Another owner or tag may have been given to a query since the feed began.
             found = [query for query in named if self._selection.has(query)]
-        if self._admits is not None:
-            found = [query for query in found if self._admits(query)]
+        found = [query for query in found if self._may_have(query)]
         current = {query.id: query for query in found}
         for id in self._members.ids - current.keys():
             member = self._members.remove(id)
@@ -232,7 +293,7 @@ class Feed:
             known = self._members.find(query.id)
             if known is None:
                 known = self._members.add(query)
-                if not self._is_new:
+                if came(query):
                     self._tell("came", query, {"state": known.state, "cql": query.text})
             elif known.query is not query:
                 if known.query.options != query.options:
@@ -264,7 +325,7 @@ class Feed:
         member.streams = find_streams(version, member.log)
         run = find_place(places, version, member.streams, member.log)
         if run is None:
-            if self._places is not None and self._is_new:
+            if self._places is not None and self._is_new and self._told is None:
                 self._tell("came", member.query, {"state": member.state, "cql": member.query.text})
         elif run.number is not None:
             self._put_inside(member, run.number)
@@ -355,7 +416,7 @@ class Feed:
         if not len(found.row):
             return []
         count = min(limit, len(found.row))
-        writer = CursorWriter(self._parts.log.incarnation, self._members.list_in_order())
+        writer = CursorWriter(self._head, self._members.list_in_order())
         events = []
         before = self.cursor if any(c.redefined for _, c in found.pages) else None
         for page, row, stamp in zip(
@@ -379,7 +440,11 @@ class Feed:
         return find_places(self._members.list_in_order())
 
     def _write_cursor(self, places: Places) -> str:
-        return write_feed_cursor(self._parts.log.incarnation, places)
+        return write_feed_cursor(self._head, places)
+
+    @property
+    def _head(self) -> str:
+        return write_head(self._parts.log.incarnation, self._told)
 
     # -- progress ------------------------------------------------------------------------------
 

@@ -11,6 +11,9 @@ often that was done (`3_5-1~40-4a2f`), and a cursor of before is refused. A quer
 and reads other streams since is a group by itself, under its log (`3l41~41-4a2f`).
 
 A log whose id is beyond the last run belongs to a query that came after the cursor.
+
+`3f2a9c.feed-1c2.3_5~…` says besides that the reader was told what happened to queries up to the
+epoch 1c2. A cursor of a store before such epochs were kept says nothing of it.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ BEGIN_AGAIN = "Begin again with snapshot=true: the answers, and the changes afte
 
 _RUN = r"\d{1,18}-n?[0-9a-f]{1,17}"
 _GROUP = rf"\.[0-9]{{1,18}}(?:_[0-9]{{1,18}})*(?:l\d{{1,18}})?(?:-\d{{1,9}})?(?:~{_RUN})+"
-_CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed((?:{_GROUP})*)")
+_CURSOR = re.compile(rf"([0-9a-f]{{6}})\.feed(?:-([0-9a-f]{{1,16}}))?((?:{_GROUP})*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +86,35 @@ class Run:
 Places = Mapping[Streams, Sequence[Run]]
 
 
-def write_feed_cursor(incarnation: str, places: Places) -> str:
+def write_feed_cursor(head: str, places: Places) -> str:
     """Write a cursor; runs stand in ascending order of their last logs.
 
-    >>> write_feed_cursor("3f2a9c", {Streams((3, 5)): [Run(40, BEFORE_ALL + 10), Run(41, None, 7)]})
-    '3f2a9c.feed.3_5~40-a~41-n7'
+    >>> head = write_head("3f2a9c", 450)
+    >>> write_feed_cursor(head, {Streams((3, 5)): [Run(40, BEFORE_ALL + 10), Run(41, None, 7)]})
+    '3f2a9c.feed-1c2.3_5~40-a~41-n7'
     """
-    return "".join([incarnation, ".feed", *(write_group(*item) for item in places.items())])
+    return "".join([head, *(write_group(*item) for item in places.items())])
+
+
+def write_head(incarnation: str, told: int | None) -> str:
+    """Write how a cursor begins.
+
+    Args:
+        incarnation: The store's.
+        told: The epoch up to which the reader was told what happened to queries; None if it is not
+            known.
+    """
+    return f"{incarnation}.feed" + ("" if told is None else f"-{told:x}")
+
+
+def find_told(text: str) -> int | None:
+    """Find the epoch up to which a cursor's reader was told what happened to queries."""
+    match = _match(text)
+    return None if match is None or match[2] is None else int(match[2], 16)
+
+
+def _match(text: str) -> re.Match[str] | None:
+    return _CURSOR.fullmatch(text) if len(text) <= 10_000_000 else None
 
 
 def write_group(streams: Streams, runs: Iterable[Run]) -> str:
@@ -112,7 +137,7 @@ def parse_feed_cursor(
         MillpondError: POND-412, the text is no cursor of a feed, one of another store, or one of
             before the clock of a stream was set back.
     """
-    match = _CURSOR.fullmatch(text) if len(text) <= 10_000_000 else None
+    match = _match(text)
     if match is None:
         raise MillpondError(
             "POND-412",
@@ -128,7 +153,7 @@ def parse_feed_cursor(
             hint=BEGIN_AGAIN,
         )
     places: dict[Streams, list[Run]] = {}
-    for group in match[2].split(".")[1:]:
+    for group in match[3].split(".")[1:]:
         key, *runs = group.split("~")
         streams = _parse_streams(key)
         resets = count_resets(streams.ids)

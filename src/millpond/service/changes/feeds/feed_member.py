@@ -74,8 +74,8 @@ class CursorWriter:
     it is complete, and of none less than was given before.
     """
 
-    def __init__(self, incarnation: str, members: Sequence[Member]) -> None:
-        self._head = f"{incarnation}.feed"
+    def __init__(self, head: str, members: Sequence[Member]) -> None:
+        self._head = head
         self._members = members
         self._groups = group_by_streams(members)
         self._order = list(self._groups)

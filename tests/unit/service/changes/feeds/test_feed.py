@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.json_values import instant_text
 from millpond.service.pond import Pond
 from millpond.service.queries.query_selection import QuerySelection
+from millpond.state import epoch_log
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -263,6 +264,111 @@ def test_a_feed_by_names_goes_on_when_one_was_dropped(pond: Pond) -> None:
     assert [(e.query, e.facts) for e in again if e.kind == "ended"] == [("b", {"dropped": True})]
     assert changes_by_query(again).keys() == {"a"}
     assert changes_by_query(again) == changes_by_query(read_all(feed))
+
+
+def tell_of_queries(events: list[FeedEvent]) -> list[tuple[str, str | None, dict[str, Any]]]:
+    """What a feed tells of queries, besides their changes; the order is that of the queries."""
+    told = [e for e in events if e.query and e.kind != "change"]
+    return sorted(((e.kind, e.query, e.facts) for e in told), key=lambda t: (str(t[1]), t[0]))
+
+
+def read_page(pond: Pond, selection: QuerySelection, after: str) -> tuple[list[FeedEvent], str]:
+    feed = pond.open_feed(selection, after)
+    return feed.read(), feed.cursor
+
+
+EACH_WAY = [
+    TAGGED,
+    QuerySelection(owner="ann"),
+    QuerySelection(names=("a", "B", "c", "d")),
+    QuerySelection(tag="fed", containing="v >="),
+]
+
+
+@pytest.mark.parametrize("selection", EACH_WAY)
+def test_who_reads_pages_is_told_what_who_follows_is(pond: Pond, selection: QuerySelection) -> None:
+    for name in ("a", "b", "c", "d"):
+        register(pond, name, owner="ann")
+    other_definition = (
+        "CREATE OR REPLACE QUERY a WITH (owner = 'ann', tags = 'fed')"
+        " AS SELECT v + 1 AS w FROM s [RANGE 3 SECONDS] WHERE v >= 0"
+    )
+    followed = pond.open_feed(selection)
+    followed.read()
+    cursor = followed.cursor
+    steps: list[Callable[[], object]] = [
+        lambda: pond.query("b").unregister(),
+        lambda: pond.query("a").alter(comment="more"),
+        lambda: pond.query("c").alter(active=False),
+        lambda: pond.query("c").alter(active=True),
+        lambda: register(pond, "late", owner="ann"),
+        lambda: pond.query("d").alter(owner="bob", tags="other"),
+        lambda: pond.execute(other_definition),
+        lambda: None,
+    ]
+    everything = set()
+    for at, step in enumerate(steps):
+        step()
+        push(pond, "s", (5 * at, at))
+        advance(pond)
+        live = tell_of_queries(followed.read())
+        page, cursor = read_page(pond, selection, cursor)
+        paged = tell_of_queries(page)
+        if at and selection.names is not None:  # each page tells which names no query has
+            assert ("ended", "B", {"dropped": True}) in paged
+            paged = [told for told in paged if told[1] != "B"]
+        assert paged == live
+        everything |= {kind for kind, _, _ in live}
+    common = {"ended", "altered", "deactivated", "resumed", "redefined"}
+    assert everything == common | ({"came"} if selection.names is None else set())
+
+
+def test_a_page_tells_all_that_happened_since_its_cursor(pond: Pond) -> None:
+    for name in ("a", "b"):
+        register(pond, name)
+    feed = pond.open_feed(TAGGED)
+    feed.read()
+    cursor = feed.cursor
+    pond.query("a").alter(comment="one")
+    pond.query("a").alter(tags="other")
+    pond.query("a").unregister()
+    register(pond, "new")
+    pond.query("new").alter(comment="two")
+    register(pond, "short")
+    pond.query("short").unregister()
+    pond.query("b").unregister()
+    register(pond, "b")
+    page, cursor = read_page(pond, TAGGED, cursor)
+    assert [(kind, name) for kind, name, _ in tell_of_queries(page)] == [
+        ("ended", "a"),
+        ("came", "b"),
+        ("ended", "b"),
+        ("came", "new"),
+    ]
+    assert page[-1].kind == "mark"
+    assert tell_of_queries(read_page(pond, TAGGED, cursor)[0]) == []
+
+
+def test_what_happened_is_told_after_a_restart_and_as_long_as_it_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_pond(tmp_path / "store") as pond:
+        pond.execute(SCHEMA)
+        for name in ("a", "b"):
+            register(pond, name)
+        feed = pond.open_feed(TAGGED)
+        feed.read()
+        pond.query("a").unregister()
+    with open_pond(tmp_path / "store") as pond:
+        page, _ = read_page(pond, TAGGED, feed.cursor)
+        assert [(kind, name) for kind, name, _ in tell_of_queries(page)] == [("ended", "a")]
+        assert not any("than is known" in str(e.facts) for e in page)
+        monkeypatch.setattr(epoch_log, "_REMEMBERED_QUERIES", 2)
+        for at in range(3):
+            pond.query("b").alter(comment=str(at))
+        page, _ = read_page(pond, TAGGED, feed.cursor)
+        assert [(kind, name) for kind, name, _ in tell_of_queries(page)] == [("altered", "b")]
+        assert any("than is known" in str(e.facts) for e in page)
 
 
 def test_trimmed_changes_are_told(pond: Pond) -> None:

@@ -15,8 +15,10 @@ from millpond.service.changes.feeds.feed_cursor import (
     Run,
     Streams,
     find_run,
+    find_told,
     parse_feed_cursor,
     write_feed_cursor,
+    write_head,
 )
 
 runs = st.one_of(
@@ -42,15 +44,18 @@ def never_reset(ids: Sequence[int]) -> int:
     return 0
 
 
-@given(places)
-def test_a_cursor_is_read_as_it_was_written(found: dict[Streams, list[Run]]) -> None:
+@given(places, st.one_of(st.none(), st.integers(0, 2**60)))
+def test_a_cursor_is_read_as_it_was_written(
+    found: dict[Streams, list[Run]], told: int | None
+) -> None:
     found = {
         streams: runs
         for streams, runs in found.items()
         if resets_of(found)[streams.ids] == streams.resets
     }
-    text = write_feed_cursor("3f2a9c", found)
+    text = write_feed_cursor(write_head("3f2a9c", told), found)
     assert parse_feed_cursor(text, "3f2a9c", lambda ids: resets_of(found)[tuple(ids)]) == found
+    assert find_told(text) == told
     assert text.replace(".", "").replace("~", "").replace("-", "").replace("_", "").isalnum()
 
 
@@ -61,14 +66,14 @@ def resets_of(found: dict[Streams, list[Run]]) -> dict[tuple[int, ...], int]:
 
 def test_groups_whose_streams_are_gone_are_left_out() -> None:
     found = {Streams((1,)): [Run(5, 50)], Streams((2, 3), 1): [Run(6, 50)]}
-    text = write_feed_cursor("3f2a9c", found)
+    text = write_feed_cursor(write_head("3f2a9c", None), found)
     kept = parse_feed_cursor(text, "3f2a9c", lambda ids: None if 2 in ids else 0)
     assert kept == {Streams((1,)): [Run(5, 50)]}
 
 
 @pytest.mark.parametrize(("written", "now"), [(0, 1), (1, 2), (2, 1)])
 def test_a_cursor_of_before_a_clock_was_set_back(written: int, now: int) -> None:
-    text = write_feed_cursor("3f2a9c", {Streams((1, 2), written): [Run(5, 50)]})
+    text = write_feed_cursor(write_head("3f2a9c", None), {Streams((1, 2), written): [Run(5, 50)]})
     with pytest.raises(MillpondError, match="POND-412: changes that may lie") as raised:
         parse_feed_cursor(text, "3f2a9c", lambda ids: now)
     assert "snapshot=true" in str(raised.value.hint)
@@ -97,6 +102,6 @@ def test_what_is_no_cursor_of_a_feed(text: str) -> None:
 
 
 def test_a_cursor_of_another_store() -> None:
-    text = write_feed_cursor("3f2a9c", {Streams((1,)): [Run(2, BEFORE_ALL)]})
+    text = write_feed_cursor(write_head("3f2a9c", None), {Streams((1,)): [Run(2, BEFORE_ALL)]})
     with pytest.raises(MillpondError, match="POND-412: the cursor is not one of this store"):
         parse_feed_cursor(text, "aaaaaa", never_reset)

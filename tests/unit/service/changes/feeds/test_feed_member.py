@@ -6,7 +6,13 @@ from dataclasses import replace
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.schema import Schema
-from millpond.service.changes.feeds.feed_cursor import BEFORE_ALL, Run, Streams, parse_feed_cursor
+from millpond.service.changes.feeds.feed_cursor import (
+    BEFORE_ALL,
+    Run,
+    Streams,
+    parse_feed_cursor,
+    write_head,
+)
 from millpond.service.changes.feeds.feed_member import CursorWriter, Member, find_places
 
 
@@ -30,7 +36,7 @@ def test_neighbours_with_one_place_are_one_run() -> None:
 
 def test_a_cursor_says_what_was_given_before_a_change_and_what_was_not() -> None:
     members = [member(5, 4, 9), member(6, 4, 9), member(7, 4, 6)]
-    writer = CursorWriter("3f2a9c", members)
+    writer = CursorWriter(write_head("3f2a9c", None), members)
     written = writer.write(members[1], BEFORE_ALL + 8, 21)
     assert parse_feed_cursor(written, "3f2a9c", lambda ids: 0) == {
         Streams((3,)): [Run(5, BEFORE_ALL + 8), Run(6, None, 21), Run(7, BEFORE_ALL + 6)]
