@@ -5,6 +5,8 @@
 - the output's bag at an instant is not the node's meaning over the inputs' bags,
 - the output depends on the cut of the feed, also where a cut goes through an instant,
 - a delta breaks INV-DELTA-1, or rows leave in a way its update pattern rules out (law 6),
+- shards by a column it can be divided by (`find_sharding`) are together not the whole, or a row is
+  in another shard than that of its value,
 - state is left when everything has expired,
 - its state cannot be pickled at any moment, or moved into files and back.
 """
@@ -12,6 +14,7 @@
 from __future__ import annotations
 
 import pickle
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +33,7 @@ from millpond.model.time import BEGINNING, END
 from millpond.operators.expire import announce_expirations
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.planner.dataflow.plan import list_in_order
@@ -139,6 +143,7 @@ def check_operator(
                 )
     check_pattern(node, parts.deltas)
     check_late(node, histories, [*cuts, LATE], meaning, intervals)
+    check_shards(node, histories, [*cuts, LATE], whole, intervals)
     everything = [life for history in histories.values() for life in history]
     if all((life.cut or life.until) <= LATE for life in everything):
         assert not parts.left, f"{node.name} keeps {parts.left} rows when all have expired"
@@ -184,6 +189,66 @@ def check_late(
                     f"given:    {sorted(actual.elements(), key=repr)}\n"
                     f"expected: {sorted(expected.elements(), key=repr)}"
                 )
+
+
+def check_shards(
+    node: Node,
+    histories: Mapping[str, Sequence[Life]],
+    cuts: Sequence[int],
+    whole: OperatorRun,
+    intervals: Collection[int | None],
+) -> None:
+    """Raise AssertionError if the shards of a node are together not the node.
+
+    It is divided by every column it can be divided by, also where all shards have one of its
+    inputs whole, as they have relations.
+    """
+    given = [n for n in list_in_order([node]) if isinstance(n, GivenInput)]
+    for undivided in (None, *given):
+        for place, columns in (find_divisions(node, undivided) or {}).items():
+            divided = {g.label for g in given if g is not undivided}
+            assert set(columns) == divided, f"{node.name} by {columns}: {divided}"
+            ways = []
+            for shard in range(2):
+                own = {
+                    label: [x for x in lives if shard_of(x.row[int(columns[label])]) == shard]
+                    if label in columns
+                    else lives
+                    for label, lives in histories.items()
+                }
+                ways.append(run(node, own, cuts, intervals))
+                for delta in ways[-1].deltas:
+                    values = delta.rows.column(place).to_pylist()
+                    assert all(shard_of(value) == shard for value in values), (
+                        f"{node.name}: {values}"
+                    )
+            for instant in sorted(
+                {0, *cuts, *(life.at for some in histories.values() for life in some)}
+            ):
+                found = sum((sum_deltas(way.deltas, instant) for way in ways), Counter())
+                assert found == sum_deltas(whole.deltas, instant), (
+                    f"{node.name} in shards by {columns} at {instant}: {found}"
+                )
+
+
+def find_divisions(node: Node, undivided: Node | None = None) -> Sharding:
+    """Find by which columns of the inputs given a node can be divided; one may be undivided."""
+    known: dict[str, Sharding] = {}
+    for n in list_in_order([node]):
+        below = [known[i.key] for i in n.inputs]
+        if isinstance(n, GivenInput):
+            own = {place: {n.label: str(place)} for place in range(len(n.types))}
+            known[n.key] = None if n is undivided else own
+        elif all(one is None for one in below):
+            known[n.key] = None
+        else:
+            known[n.key] = n.find_sharding(below)
+    return known[node.key]
+
+
+def shard_of(value: Any) -> int:
+    """Choose one of two shards by a value."""
+    return zlib.crc32(repr(normalize(value)).encode()) % 2
 
 
 def _delay(history: Sequence[Life], cuts: Sequence[int]) -> list[list[Life]]:

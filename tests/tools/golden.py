@@ -158,6 +158,7 @@ class _Performance:
                 pond._components.invoker.scans.least_rows = 1
             if self.variation.pressure is not None:
                 pond.alter_system(**choose_settings(self.variation.pressure))
+                pond._components.advancer.sharded.always = 3
         return pond
 
     def _catch_up(self) -> None:

@@ -30,7 +30,8 @@ class Variation:
         is_matched: Whether all matches and pairs are computed and stored before each answer.
         expiring: The eager and the lazy expiration interval of all changes.
         spread: Whether workers read the windows of invocations, however small.
-        pressure: The seed of a scheduler, of little memory and of constraints that may hold or not.
+        pressure: The seed of a scheduler, of little memory and of constraints that may hold or not;
+            and every followed group that can be divided has three shards.
     """
 
     cut: int | None = None

@@ -1,4 +1,4 @@
-"""What must change no answer, drawn at random: schedulers, spilling, slices, constraints.
+"""What must change no answer, drawn at random: schedulers, spilling, slices, shards, constraints.
 
 `pressures` draws settings for one pond; goldens are run under what a seed draws (`choose_settings`,
 `choose_constraints`) in two of their variations. `press` changes the defaults of all ponds of a
@@ -8,6 +8,7 @@ session, for whole suites: `pytest --under-pressure 7 tests/cql`.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +18,10 @@ from hypothesis import strategies as st
 from millpond.catalog.objects import StreamDef
 from millpond.catalog.options import OPTIONS
 from millpond.model.constraints import CLUSTERED, ORDERED, UNIQUE, Constraint
+from millpond.runtime.advance_job import AdvanceJob
+from millpond.service.changes.noticing.sharded_groups import ShardedGroups
 from millpond.service.changes.noticing.stream_statistics import StreamObserver
+from millpond.service.pond import Pond
 from millpond.state.version import Version
 
 SCHEDULERS = ("fifo", "round robin", "greedy", "chain")
@@ -42,13 +46,19 @@ _OWN_FORMS = (
 
 @dataclass(frozen=True)
 class Pressure:
-    """Settings of a pond, and constraints of its streams: the stream, the form, and k."""
+    """Settings of a pond, and constraints of its streams: the stream, the form, and k.
+
+    Every followed group that can be divided has so many `shards`, until the pond is closed.
+    """
 
     settings: tuple[tuple[str, str], ...] = ()
     constraints: tuple[tuple[int, str, int], ...] = ()
+    shards: int | None = None
 
     def impose(self, pond: Any, streams: list[str]) -> None:
         """Set them of a pond with these streams, each with columns `k` and `v`."""
+        if isinstance(pond, Pond):
+            pond._components.advancer.sharded.always = self.shards
         if self.settings:
             set_to = ", ".join(f"{name} = '{value}'" for name, value in self.settings)
             pond.execute(f"ALTER SYSTEM SET ({set_to})")
@@ -74,7 +84,8 @@ def pressures(draw: st.DrawFn) -> Pressure:
     }
     constraint = st.tuples(st.integers(0, 3), st.sampled_from(_FORMS), st.integers(0, 9))
     others = {name: v for name, v in settings.items() if v.lower() != OPTIONS[name].default.lower()}
-    return Pressure(tuple(others.items()), tuple(draw(st.lists(constraint, max_size=3))))
+    shards = draw(st.sampled_from((None, 1, 2, 3, 7)))
+    return Pressure(tuple(others.items()), tuple(draw(st.lists(constraint, max_size=3))), shards)
 
 
 def choose_settings(seed: int) -> dict[str, str]:
@@ -132,6 +143,12 @@ def press(patch: pytest.MonkeyPatch, seed: int) -> None:
         drawn = _draw_constraints(seed, stream)
         return (*found, *(c for c in drawn if (c.kind, c.columns) not in there))
 
+    def cut(self: ShardedGroups, jobs: Sequence[AdvanceJob]) -> list[list[AdvanceJob]]:
+        self.always = chance.choice((2, 3, 7))
+        return cut_as_known(self, jobs)
+
+    chance, cut_as_known = random.Random(seed), ShardedGroups.cut
+    patch.setattr(ShardedGroups, "cut", cut)
     patch.setattr(StreamObserver, "constraints_of", constraints_of)
     for name, value in choose_settings(seed).items():
         patch.setitem(OPTIONS, name, replace(OPTIONS[name], default=value))

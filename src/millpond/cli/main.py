@@ -26,6 +26,7 @@ from millpond.cli.complaints import complain
 from millpond.cli.config import Config, name_variable, show_config, use_config
 from millpond.cli.engine_flags import with_engine_flags, with_server_flags
 from millpond.cli.exported_spans import export_spans
+from millpond.cli.hang_up import handle_hang_up
 from millpond.cli.logs import LogFormat, LogLevel, move_log_flags, start_log
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.cli.spark_flags import with_spark_flags
@@ -342,6 +343,7 @@ def serve(
         log.warning("without --store everything is gone when the server ends")
     log.info("starting")
     signal.signal(signal.SIGTERM, _exit_on_signal)
+    handle_hang_up()
 
     # What is compiled at its first import comes after all that can be refused.
     from millpond.api import server

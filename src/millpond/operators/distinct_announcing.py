@@ -45,6 +45,7 @@ from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision, copies_of, eliminate_duplicates
 from millpond.operators.protocol.purging import Purging
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
 from millpond.synopses.mapped_memory import grow_array
@@ -102,6 +103,9 @@ class DistinctAnnouncing(Unary):
     ) -> Precision | None:
         every = range(len(self.schema))
         return eliminate_duplicates(inputs[0], copies_of(edges[0], every))
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        return inputs[0]
 
     def operator(self) -> Operator:
         return LastCopies(self.schema)

@@ -29,6 +29,7 @@ from millpond.operators.protocol.cost_model import (
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
@@ -93,6 +94,9 @@ class Expire(Unary):
     def estimate_precision(
         self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
     ) -> Precision | None:
+        return inputs[0]
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
         return inputs[0]
 
     def operator(self) -> Operator:

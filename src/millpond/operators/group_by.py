@@ -41,6 +41,7 @@ from millpond.operators.protocol.cost_model import (
 from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.structures.evaluation import evaluate_expressions
 from millpond.operators.structures.group_releases import GroupReleases, find_group_rules
 from millpond.operators.structures.key_numbers import KeyNumbers
@@ -87,6 +88,9 @@ class Grouping(Unary):
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         return find_group_rules(self.input, self.by, constraints)
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        return {place: columns for place, columns in (inputs[0] or {}).items() if place in self.by}
 
     def operator(self) -> Operator:
         return GroupingRows(self.input, self.by, self.types)
@@ -321,6 +325,11 @@ class GroupBy(Node):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return REPLACED * own.changes
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        by = [self.input.by[place] for place in self.shown]
+        known = inputs[0] or {}
+        return {n: known[e] for n, e in enumerate(by) if isinstance(e, int) and e in known}
 
     def operator(self) -> Operator:
         return GroupingBy(self.shown, self.aggregates, self.schema, bool(self.input.by))

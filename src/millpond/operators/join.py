@@ -48,6 +48,7 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
 from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
+from millpond.operators.protocol.sharding import Sharding, shard_equals
 from millpond.operators.structures.join_side import (
     PAIRS_AT_ONCE,
     Side,
@@ -209,6 +210,23 @@ class Join(Node):
         self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
     ) -> Precision | None:
         return join_rows(inputs[0], inputs[1])
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        left, right = inputs
+        width, pairs = (
+            len(self.left.schema),
+            list(zip(self.left_keys, self.right_keys, strict=True)),
+        )
+        if right is None:
+            known = dict(left or {})
+        elif left is None:
+            known = {width + place: columns for place, columns in right.items()}
+        else:
+            known = shard_equals(left, right, pairs)
+            known |= {width + there: known[here] for here, there in pairs if here in known}
+        summed = set(self.sums or ())
+        shown = {n: place for n, place in enumerate(self.keep) if place not in summed}
+        return {n: known[place] for n, place in shown.items() if place in known}
 
     def operator(self) -> Operator:
         return Joining(self) if self.sums is None else SummedJoining(self)

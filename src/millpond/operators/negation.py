@@ -30,6 +30,7 @@ from millpond.operators.protocol.cost_model import (
 )
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.sharding import Sharding, shard_equals
 from millpond.operators.structures.aged_lists import AgedLists
 from millpond.operators.structures.group_rows import group_rows
 from millpond.operators.structures.key_numbers import KeyNumbers
@@ -86,6 +87,10 @@ class Negation(Node):
     ) -> float:
         changes = sum(i.changes for i in inputs)
         return REMOVED * changes + STEPPED * estimate_wakeups(changes, known)
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        left, right = inputs
+        return shard_equals(left, right, list(zip(self.left_by, self.right_by, strict=True)))
 
     def operator(self) -> Operator:
         return Negating(self)

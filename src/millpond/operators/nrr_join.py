@@ -20,6 +20,7 @@ from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistic
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.precision import Precision
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.key_numbers import KeyNumbers
 
@@ -86,6 +87,9 @@ class NrrJoin(Node):
         self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
     ) -> Precision | None:
         return inputs[0]
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        return inputs[0] if inputs[1] is None else {}
 
     def operator(self) -> Operator:
         return NrrJoining(self)

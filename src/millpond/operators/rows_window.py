@@ -22,6 +22,7 @@ from millpond.model.windows import Rows
 from millpond.operators.protocol.cost_model import GROUPED, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore
 from millpond.synopses.mapped_memory import grow_array
@@ -69,6 +70,9 @@ class RowsWindow(Unary):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return GROUPED * own.changes
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        return {place: columns for place, columns in (inputs[0] or {}).items() if place in self.by}
 
     def operator(self) -> Operator:
         return RowsWindowing(self.count, self.by, self.schema)

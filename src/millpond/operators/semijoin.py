@@ -50,6 +50,7 @@ from millpond.operators.protocol.precision import (
     subtract_rows,
 )
 from millpond.operators.protocol.purging import Purging
+from millpond.operators.protocol.sharding import Sharding, shard_equals
 from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
 from millpond.operators.structures.key_numbers import KeyNumbers
 
@@ -159,6 +160,12 @@ class Semijoin(Node):
         if self.anti:
             return subtract_rows(inputs[0], partners, self._estimate_share(*edges))
         return join_rows(inputs[0], partners)
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        left, right = inputs
+        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
+        known = (left or {}) if right is None else shard_equals(left, right, pairs)
+        return {n: known[place] for n, place in enumerate(self.keep) if place in known}
 
     def operator(self) -> Operator:
         return SemijoiningByCount(self) if self._by_count else SemijoiningByKey(self)

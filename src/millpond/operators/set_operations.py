@@ -41,6 +41,7 @@ from millpond.operators.protocol.precision import (
     join_rows,
     subtract_rows,
 )
+from millpond.operators.protocol.sharding import Sharding, shard_equals
 from millpond.operators.structures.distinct_rows import DistinctRows
 from millpond.operators.structures.group_rows import group_rows
 from millpond.synopses.mapped_memory import grow_array
@@ -125,6 +126,12 @@ class SetOperation(Node):
         if self.rule == "except":
             return subtract_rows(once[0], once[1], find_common(edges[0], edges[1], every))
         return None
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        known, every = inputs[0] or {}, [(place, place) for place in range(len(self.schema))]
+        for other in inputs[1:]:
+            known = shard_equals(known, other, every)
+        return known
 
     def operator(self) -> Operator:
         return CountingCopies(self.rule, self.schema)

@@ -12,6 +12,7 @@ from millpond.operators.protocol.cost_model import GIVEN, EdgeEstimate, StreamSt
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.precision import Precision, unite_rows
+from millpond.operators.protocol.sharding import Sharding, shard_equals
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,12 @@ class Union(Node):
         self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
     ) -> Precision | None:
         return unite_rows(inputs, [edge.rows for edge in edges])
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        known, every = inputs[0] or {}, [(place, place) for place in range(len(self.schema))]
+        for other in inputs[1:]:
+            known = shard_equals(known, other, every)
+        return known
 
     def operator(self) -> Operator:
         return Uniting(self.pattern is Pattern.WEAKEST)

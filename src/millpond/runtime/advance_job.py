@@ -17,6 +17,7 @@ from millpond.model.schema import Field
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures
 from millpond.planner.dataflow.plan import Plan
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.runtime.shards.shard import Shard
 from millpond.runtime.shared_log_task import LoggedChanges, LogMembers
 
 #: A segment's own rows: path, checksum, `SegmentRef.seq_runs` and the number of rows.
@@ -127,6 +128,7 @@ class AdvanceJob:
         constraints: By stream, its constraints; streams without any are left out.
         scheduling: How the dataflow's operators take turns.
         share: How much memory state may take.
+        shard: The elements it advances them over; None: all.
     """
 
     store: str
@@ -143,6 +145,7 @@ class AdvanceJob:
     constraints: Constraints = field(default_factory=dict)
     scheduling: Scheduling = field(default_factory=Scheduling)
     share: StateShare = field(default_factory=StateShare)
+    shard: Shard | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +166,8 @@ class AdvanceResult:
         queues: What waited between the operators.
         state: By node key, the state of the operators that were measured anew.
         given: By node key, how many rows its operator put out in the job's step.
+        seconds: How long the dataflow took, in all its shards together.
+        is_whole: Whether shards could not do it, and it was done as a whole.
         unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
             and segments written before the error are orphans.
     """
@@ -178,4 +183,6 @@ class AdvanceResult:
     queues: QueueFigures = field(default_factory=QueueFigures)
     state: Mapping[str, OperatorState] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    is_whole: bool = False
     unwritten: MillpondError | None = None

@@ -10,7 +10,9 @@ depend on which worker runs the job, nor on what that worker did before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -47,48 +49,119 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     """Advance a job's derivations and write their new changes."""
     if job.sinks and job.sinks[0].look is not None:
         return _look(job)
-    try:
-        held = take_dataflow(job)
-        held.flow.purge(_purge_intervals(job))
-        held.flow.constrain(job.constraints)
-        before = held.flow.count_given()
-        deltas = held.advance(job, job.upto, job.now)
-    except Exception as error:
-        reason = to_millpond_error(error)
-        return AdvanceResult(failures={sink.stream_id: reason for sink in job.sinks})
-    failures = _suspend_beyond_limit(job, held)
+    ran = run_dataflow(job)
+    if isinstance(ran, MillpondError):
+        return AdvanceResult(failures={sink.stream_id: ran for sink in job.sinks})
+    failures = dict(ran.failures)
     reached: dict[int, int] = {}
     waiting: dict[int, MillpondError] = {}
     late: dict[str, LateStart | MillpondError] = {}
-    derived: list[tuple[Sink, list[pa.Table]]] = []
-    shared: dict[int, LoggedChanges] = {}
-    logged: list[tuple[Sink, pa.Table]] = []
+    found: dict[int, pa.Table] = {}
     for sink in job.sinks:
-        key = sink.plan.key
+        key, flow = sink.plan.key, ran.held.flow
         if sink.stream_id in failures:
             continue
-        is_undefined = key not in deltas and key in held.flow.undefined_until
+        is_undefined = key not in ran.changes and key in flow.undefined_until
         if is_undefined and (not sink.has_begun or needs_no_past(sink.plan, job.position)):
             if key not in late:
-                late[key] = start_late(job, sink.plan, held)
+                late[key] = start_late(job, sink.plan, ran.held)
             start = late[key]
             if isinstance(start, MillpondError):
                 failures[sink.stream_id] = start
                 continue
             reached[sink.stream_id] = start.upto
             if start.changes is None:
-                waiting[sink.stream_id] = held.flow.failed[key]
+                waiting[sink.stream_id] = flow.failed[key]
                 continue
-            changes = start.changes
-        elif key not in deltas:
-            failures[sink.stream_id] = held.flow.failed[key]
-            continue
+            found[sink.stream_id] = start.changes
+        elif key not in ran.changes:
+            failures[sink.stream_id] = flow.failed[key]
         else:
-            changes = deltas[key]
+            found[sink.stream_id] = ran.changes[key]
+    result = write_changes(job, found)
+    if result.unwritten is not None:
+        # The dataflow has passed the changes that could not be written: the next job makes it anew.
+        return result
+    figures = ran.keep()
+    failures |= result.failures
+    return replace(
+        figures,
+        built=result.built,
+        failures=failures,
+        reached=reached,
+        waiting=waiting,
+        logged=result.logged,
+    )
+
+
+@dataclass(frozen=True)
+class RanDataflow:
+    """A dataflow that was advanced, and is kept for the next job when its changes are out.
+
+    Attributes:
+        job: The job.
+        held: The dataflow.
+        changes: By plan, its changes; without those that failed.
+        failures: Of the derivations that the limit of state suspends.
+        before: By node key, how many rows its operator had put out before.
+        seconds: How long it took.
+    """
+
+    job: AdvanceJob
+    held: CachedDataflow
+    changes: Mapping[str, pa.Table]
+    failures: Mapping[int, MillpondError]
+    before: Mapping[str, int]
+    seconds: float
+
+    def keep(self, *, every: bool = False) -> AdvanceResult:
+        """Keep the dataflow for the next job.
+
+        Returns:
+            Its figures: of every operator, or of those of which they are others than before.
+        """
+        flow = self.held.flow
+        state, given = flow.list_state(every=every), flow.count_given()
+        put_dataflow(self.job, self.held)
+        return AdvanceResult(
+            releases=flow.list_release_figures(),
+            work=flow.list_work(every=every),
+            queues=flow.queues,
+            state=state,
+            given={key: rows - self.before.get(key, 0) for key, rows in given.items()},
+            seconds=self.seconds,
+        )
+
+
+def run_dataflow(job: AdvanceJob) -> RanDataflow | MillpondError:
+    """Take a job's dataflow, and advance it; an error if that cannot be done at all."""
+    begun = time.perf_counter()
+    try:
+        held = take_dataflow(job)
+        held.flow.purge(_purge_intervals(job))
+        held.flow.constrain(job.constraints)
+        before = held.flow.count_given()
+        changes = held.advance(job, job.upto, job.now)
+    except Exception as error:
+        return to_millpond_error(error)
+    failures = _suspend_beyond_limit(job, held)
+    return RanDataflow(job, held, changes, failures, before, time.perf_counter() - begun)
+
+
+def write_changes(job: AdvanceJob, changes: Mapping[int, pa.Table]) -> AdvanceResult:
+    """Write the changes of a job's derivations, by stream; those left out have none."""
+    failures: dict[int, MillpondError] = {}
+    derived: list[tuple[Sink, list[pa.Table]]] = []
+    shared: dict[int, LoggedChanges] = {}
+    logged: list[tuple[Sink, pa.Table]] = []
+    for sink in job.sinks:
+        if sink.stream_id not in changes:
+            continue
+        own = changes[sink.stream_id]
         try:
             if sink.leaves is not None:
-                changes = switch_plans(job, sink.leaves, sink.plan, changes)
-            elements = _elements_of(sink, changes)
+                own = switch_plans(job, sink.leaves, sink.plan, own)
+            elements = _elements_of(sink, own)
             if sink.members is not None:
                 elements, shared[sink.stream_id] = lay_out(elements, sink.members)
             parts = _parts(sink, elements)
@@ -104,23 +177,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         for sink, parts in derived:
             built += _segments(job.store, sink, parts)
     except MillpondError as error:
-        # The dataflow has passed the changes that could not be written: the next job makes it anew.
         return AdvanceResult(unwritten=error)
-    state = held.flow.list_state()
-    given = held.flow.count_given()
-    put_dataflow(job, held)
-    return AdvanceResult(
-        tuple(built),
-        failures,
-        reached,
-        waiting=waiting,
-        logged=shared,
-        releases=held.flow.list_release_figures(),
-        work=held.flow.list_work(),
-        queues=held.flow.queues,
-        state=state,
-        given={key: rows - before.get(key, 0) for key, rows in given.items()},
-    )
+    return AdvanceResult(tuple(built), failures, logged=shared)
 
 
 def prepare(job: AdvanceJob) -> MillpondError | None:

@@ -87,7 +87,7 @@ class _Segments:
     def __init__(
         self, job: AdvanceJob, stream: str, columns: Sequence[str], after: int, upto: int
     ) -> None:
-        self._members = job.sinks[0].members
+        self._members, self._shard, self._stream = job.sinks[0].members, job.shard, stream
         self._columns = [*columns, "__ts", "__seq"]
         low = job.since.get(stream)
         #: No element up to here matters.
@@ -134,7 +134,10 @@ class _Segments:
                 part = table.slice(lo, hi - lo)
                 sequence = global_seq(part["__seq"].to_numpy(), file.seq_runs)
                 at = part.schema.get_field_index("__seq")
-                parts.append(part.set_column(at, "__seq", pa.array(sequence)))
+                part = part.set_column(at, "__seq", pa.array(sequence))
+                parts.append(
+                    part if self._shard is None else self._shard.select(self._stream, part)
+                )
         if not parts and members is not None:
             return pa.table({name: pa.nulls(0) for name in (*self._columns, members.column)})
         if not parts:

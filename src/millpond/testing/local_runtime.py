@@ -23,7 +23,15 @@ from millpond.model.time import BEGINNING
 from millpond.runtime.batch_tasks import BuiltSegment, build
 from millpond.runtime.chunks import Chunk
 from millpond.runtime.process_memory import RuntimeMemory
-from millpond.runtime.protocol import INBOX, Done, Job, Pipeline, Waiting, abandoned_if_failed
+from millpond.runtime.protocol import (
+    INBOX,
+    Done,
+    Job,
+    Part,
+    Pipeline,
+    Waiting,
+    abandoned_if_failed,
+)
 from millpond.service.changes.settings import ChangeSettings
 from millpond.service.ingest.sequencer import source_key
 from millpond.service.pond import Pond
@@ -168,6 +176,17 @@ class LocalRuntime:
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
     ) -> list[Done]:
         return [task(job) for job in jobs]
+
+    def run_in_parts(
+        self,
+        task: Callable[[Job], Part],
+        groups: Sequence[Sequence[Job]],
+        wholes: Sequence[Job],
+        finish: Callable[[Job, Sequence[Part]], Done],
+        near: Sequence[Sequence[str]],
+    ) -> list[Done]:
+        pairs = zip(wholes, groups, strict=True)
+        return [finish(whole, [task(job) for job in jobs]) for whole, jobs in pairs]
 
     def ask(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()

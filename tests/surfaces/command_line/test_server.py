@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import termios
 import threading
 from pathlib import Path
 
@@ -210,6 +213,41 @@ def test_the_command_serves_the_shell_and_ends_gracefully(tmp_path):
     assert out == ""
     assert err.splitlines()[-1] == "pond closed"
     assert "Traceback" not in err
+
+
+def test_a_hang_up_ends_no_server_without_a_terminal(tmp_path):
+    """As under systemd: SIGHUP asks a server to read its files anew."""
+    with start(tmp_path / "s", "serve", "--port", "0", start_new_session=True) as process:
+        url = process.stdout.readline().split()[4].rstrip("/")
+        for _ in range(3):
+            process.send_signal(signal.SIGHUP)
+            assert httpx.get(f"{url}/healthz").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "SIGHUP: the server goes on" in err
+    assert err.splitlines()[-1] == "pond closed"
+
+
+@pytest.mark.parametrize("is_ignored", [False, True], ids=["plain", "nohup"])
+def test_a_server_ends_in_order_with_its_terminal(tmp_path, is_ignored):
+    terminal, inner = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(inner, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
+
+    with start(tmp_path / "s", "serve", "--port", "0", preexec_fn=take_terminal) as process:
+        os.close(inner)
+        url = process.stdout.readline().split()[4].rstrip("/")
+        os.close(terminal)
+        if is_ignored:
+            assert httpx.get(f"{url}/healthz").status_code == 200
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err.splitlines()[-1] == "pond closed"
 
 
 @pytest.mark.parametrize(

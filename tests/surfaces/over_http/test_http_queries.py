@@ -7,12 +7,14 @@ import json
 from datetime import date, datetime
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from millpond.api import encode
 from millpond.api.client import connect
+from millpond.errors import MillpondError
 
 LATE = "SELECT carrier, delay FROM flights [RANGE 1 HOUR] WHERE delay > 60 ORDER BY delay"
 
@@ -477,11 +479,75 @@ def test_options_beside_exact_parameters_are_numbers(http):
     assert http.patch(f"/v1/queries/{made.json()['id']}", json={"weight": 2.5}).is_success
 
 
-@pytest.mark.parametrize("number", ["1e400", "-1e400", "NaN", "Infinity"])
-def test_a_parameter_that_is_no_number_is_refused(http, number):
-    body = f'{{"cql": "SELECT carrier FROM flights WHERE delay < $n", "params": {{"n": {number}}}}}'
-    refused = http.post("/v1/queries", content=body, headers={"Content-Type": "application/json"})
+BELOW = "SELECT carrier FROM flights WHERE delay < $n"
+
+
+#: How a parameter is given a value in Python, with a pond in this process or with a client of one.
+WAYS_IN_PYTHON = {
+    "register": lambda pond, number: pond.register(BELOW, params={"n": number}),
+    "register many": lambda pond, number: pond.register_many(
+        [(BELOW, None, {"params": {"n": number}})]
+    ),
+    "dictionaries": lambda pond, number: pond.register_table(
+        BELOW, [{"n": 1.5}, {"n": float(number)}]
+    ),
+    "a table": lambda pond, number: pond.register_table(BELOW, pa.table({"n": [float(number)]})),
+    "alter": lambda pond, number: pond.query("known").alter(params={"n": number}),
+}
+
+
+def send_json(http, method, path, body):
+    return http.request(method, path, content=body, headers={"Content-Type": "application/json"})
+
+
+#: How it is given one over HTTP and in CQL, as a text.
+WAYS_IN_TEXT = {
+    "one": ("POST", "/v1/queries", '{"cql": "%(cql)s", "params": {"n": %(n)s}}'),
+    "a list": ("POST", "/v1/queries", '[{"cql": "%(cql)s", "params": {"n": %(n)s}}]'),
+    "CSV": ("POST", "/v1/queries", '{"cql": "%(cql)s", "table": {"csv": "n\\n1.5\\n%(n)s\\n"}}'),
+    "CSV with a type": (
+        "POST",
+        "/v1/queries",
+        '{"cql": "%(cql)s", "table": {"csv": "n\\n%(n)s\\n", "types": {"n": "DOUBLE"}}}',
+    ),
+    "patch": ("PATCH", "/v1/queries/known", '{"params": {"n": %(n)s}}'),
+    "CQL": ("POST", "/v1/statements", '{"text": "CREATE QUERY c WITH ($n = %(n)s) AS %(cql)s"}'),
+}
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("kind", [float, Decimal, np.float32, np.float64])
+@pytest.mark.parametrize("way", WAYS_IN_PYTHON)
+def test_a_value_that_is_no_finite_number_is_refused_here_and_by_a_client(
+    http, pond, way, kind, number
+):
+    pond.register(BELOW, "known", params={"n": 1.5})
+    with connect("http://127.0.0.1", http=http) as remote:
+        for where in (pond, remote):
+            with pytest.raises(
+                MillpondError, match=r"CQL-103.*is none that CQL has a constant for"
+            ):
+                WAYS_IN_PYTHON[way](where, kind(number))
+    assert [query.text for query in pond.queries()] == [BELOW.replace("$n", "1.5")]
+
+
+@pytest.mark.parametrize(
+    ("way", "number"),
+    [
+        (way, number)
+        for way in WAYS_IN_TEXT
+        for number in ("NaN", "nan", "-NaN", "Infinity", "-Infinity", "inf", "1e400", "-1e400")
+        # JSON and CQL have no such words.
+        if way.startswith("CSV") or number in ("NaN", "Infinity", "-Infinity", "1e400", "-1e400")
+        if way != "CQL" or "e400" in number
+    ],
+)
+def test_a_text_that_is_no_finite_number_is_refused(http, pond, way, number):
+    pond.register(BELOW, "known", params={"n": 1.5})
+    method, path, body = WAYS_IN_TEXT[way]
+    refused = send_json(http, method, path, body % {"cql": BELOW, "n": number})
     error_of(refused, 400, "CQL-103")
+    assert [query.text for query in pond.queries()] == [BELOW.replace("$n", "1.5")]
 
 
 def test_dates_and_times_as_parameters_are_the_same_over_http(http, pond):

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 import httpx
@@ -25,6 +26,7 @@ from people import GRANTED, WORLD, make_token
 from millpond.api import server
 from millpond.api.access import Access
 from millpond.api.listening import Transport
+from millpond.api.rights import refusals
 from millpond.api.rights.audit import log, write_audit_to
 from millpond.errors import MillpondError
 from millpond.service.pond import Pond
@@ -224,6 +226,51 @@ def test_forwarded_headers_are_believed_of_trusted_proxies_only(
     assert line["client"] == (seen or "127.0.0.1")
 
 
+def test_a_flood_of_refusals_is_a_few_lines_of_the_audit_log(
+    pond: Pond, audit: Callable[[], list[dict]], tmp_path: Path
+) -> None:
+    pond.execute(WORLD)
+    tokens = tmp_path / "tokens.json"
+    token = make_token(tokens, "alice", "writer", GRANTED, rate=1)
+
+    def call(url: str) -> None:
+        with httpx.Client(base_url=url) as client:
+            for _ in range(300):
+                assert client.get("/v1/queries").status_code == 401
+            client.headers["Authorization"] = f"Bearer {token}"
+            answers = [client.get("/v1/queries").status_code for _ in range(300)]
+            refused.append(answers.count(429))
+
+    refused: list[int] = []
+    serve(pond, call, access=Access(tokens=tokens))
+    assert refused[0] > 200
+    assert len(audit()) == 20  # ten of each kind
+    (file,) = (handler for handler in log.handlers if isinstance(handler, WatchedFileHandler))
+    file.close()  # as at the end of the process: what was counted is told
+    told = dict.fromkeys(("SERVE-706", "SERVE-714"), 0)
+    for line in audit():
+        told[line["code"]] += line.get("refusals", 1)
+    assert told == {"SERVE-706": 300, "SERVE-714": refused[0]}
+    assert len(audit()) == 22
+
+
+def test_the_audit_log_goes_on_in_a_new_file_once_it_was_renamed(
+    pond: Pond, audit: Callable[[], list[dict]], tmp_path: Path
+) -> None:
+    def call(url: str) -> None:
+        httpx.get(f"{url}/v1/queries/before")
+        while not audit():  # the line is written behind the answer
+            time.sleep(0.01)
+        (tmp_path / "audit.jsonl").rename(tmp_path / "audit.jsonl.1")
+        httpx.get(f"{url}/v1/queries/behind")
+
+    serve(pond, call)
+    [line] = audit()
+    assert line["path"] == "/v1/queries/behind"
+    assert "/v1/queries/before" in (tmp_path / "audit.jsonl.1").read_text()
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o777 == 0o600
+
+
 def test_the_audit_log(
     pond: Pond, audit: Callable[[], list[dict]], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,9 +316,13 @@ def test_the_audit_log(
 
 
 def test_a_secret_that_is_written_out_is_refused_and_shown_nowhere(
-    pond: Pond, audit: Callable[[], list[dict]], caplog: pytest.LogCaptureFixture
+    pond: Pond,
+    audit: Callable[[], list[dict]],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(refusals, "MOST_WRITTEN", 1_000)
     answers = []
     options = (
         "password 'hunter2'",

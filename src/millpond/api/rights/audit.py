@@ -2,6 +2,7 @@
 
 A line has the id of the token and never the token, and the path of a request and never its query
 string, in which a ticket may stand. Requests that only read, and are answered, have no line.
+Of many refusals, most are counted (`refusals.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import logging
 import os
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from io import TextIOWrapper
+from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.api.rights.caller import Caller
 from millpond.api.rights.gate import CALLER
+from millpond.api.rights.refusals import Refusals
 from millpond.api.rights.rights import find_outer_secret
 from millpond.cql.tree.statements import Alter, CreateSink, Statement
 from millpond.errors import MillpondError
@@ -26,7 +30,7 @@ log = logging.getLogger("millpond.audit")
 # Statements are in no log until a file is named for them.
 log.setLevel(logging.WARNING)
 
-#: The statuses of refusals.
+#: The statuses of refusals that have a line though the request only reads.
 _REFUSALS = (401, 403, 404, 413, 421, 429)
 #: The code of a name that is not there, or another's: of a text that names it, too.
 _NOT_FOUND = "CQL-201"
@@ -67,12 +71,13 @@ def audited_text(statement: Statement) -> str:
 def write_audit_to(path: Path) -> None:
     """Have the audit log written to the end of a file, which only its owner can read.
 
+    When the file is renamed or removed, the next line begins a new one.
+
     Raises:
         MillpondError: SERVE-712, the file cannot be written.
     """
     try:
-        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
-        handler = logging.FileHandler(path, "a", encoding="utf-8")
+        handler = _AuditFile(path, "a", encoding="utf-8")
     except OSError as error:
         raise MillpondError(
             "SERVE-712",
@@ -86,6 +91,28 @@ def write_audit_to(path: Path) -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
+
+
+class _AuditFile(WatchedFileHandler):
+    """The file of the audit log."""
+
+    def _open(self) -> TextIOWrapper:
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        return open(descriptor, "a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the file; what was counted of this minute is written first."""
+        if self in log.handlers:
+            refusals.end_minute()
+        super().close()
+
+
+def _write_line(line: dict[str, Any]) -> None:
+    log.info(json.dumps(line, ensure_ascii=False).encode(errors="replace").decode())
+
+
+#: The refusals of this minute.
+refusals = Refusals(_write_line)
 
 
 class AuditTrail:
@@ -116,7 +143,7 @@ class AuditTrail:
             is_refusal = status in _REFUSALS or code == _NOT_FOUND
             if scope["method"] not in ("GET", "HEAD", "OPTIONS") or is_refusal:
                 line = _describe(scope, status, code, statements)
-                log.info(json.dumps(line, ensure_ascii=False).encode(errors="replace").decode())
+                (refusals.note if status >= 400 else _write_line)(line)
 
 
 def _describe(scope: Scope, status: int, code: str | None, statements: list[str]) -> dict[str, Any]:
@@ -129,7 +156,7 @@ def _describe(scope: Scope, status: int, code: str | None, statements: list[str]
         "token": caller.id if caller else None,
         "client": client[0] if client else None,
         "method": scope["method"],
-        "path": scope["path"],
+        "path": scope["path"][:_MOST_TEXT],
         "status": status,
         "code": code,
         "statements": statements,

@@ -5,6 +5,7 @@ Among a query's options may be values of its parameters: `(weight = 2, $most = 1
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sqlglot.tokenizer_core import TokenType
@@ -67,6 +68,11 @@ class OptionParser(QueryParser):
                 self.fail_expecting(
                     f"the value of {key}: a string, a number, TRUE, FALSE, NULL, a DATE or a "
                     "TIMESTAMP"
+                )
+            if "e" in self._prev.text.lower() and math.isinf(float(self._prev.text)):
+                raise self.fault(
+                    f'the value of "{key}" is none that CQL has a constant for',
+                    hint="It is beyond the largest DOUBLE.",
                 )
             found = f"({sign}{self._prev.text})" if sign else self._prev.text
         if in_brackets:

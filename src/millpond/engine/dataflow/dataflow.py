@@ -99,11 +99,11 @@ class Dataflow:
         """Count the rows of state, by node key."""
         return {key: operator.size() for key, operator in self._flow.operators.items()}
 
-    def list_work(self) -> dict[str, OperatorWork]:
-        """List what operators did that took rows since this was last asked, by node key."""
+    def list_work(self, *, every: bool = False) -> dict[str, OperatorWork]:
+        """List what operators did, by node key: all, or who took rows since the last time."""
         found = {}
         for key, work in self._flow.work.items():
-            if self._listed.get(key, 0) != work.taken:
+            if every or self._listed.get(key, 0) != work.taken:
                 self._listed[key] = work.taken
                 found[key] = replace(work)
         return found
@@ -112,9 +112,9 @@ class Dataflow:
         """Count the rows that operators put out since they were made, by node key."""
         return {key: work.given for key, work in self._flow.work.items()}
 
-    def list_state(self) -> dict[str, OperatorState]:
-        """List what operators keep, of those of which it changed since this was last asked."""
-        return self._limit.list_state(self._flow)
+    def list_state(self, *, every: bool = False) -> dict[str, OperatorState]:
+        """List what operators keep: all, or those of which it changed since the last time."""
+        return self._limit.list_state(self._flow, every=every)
 
     def operator(self, key: str) -> Operator:
         """Return the operator of the node with this key."""

@@ -11,6 +11,7 @@ up the weights of equal rows, which then lie side by side.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,20 @@ def join_changes(left: pa.Table, came: pa.Table, changes: pa.Table, at: int) -> 
         weight=np.concatenate([weights, changes["__sign"].cast(pa.int64()).to_numpy()]),
     )
     return net_changes(delta, schema, None)
+
+
+def merge_changes(parts: Sequence[pa.Table]) -> pa.Table:
+    """Put net changes together that have no equal rows, each in canonical order, as one such list.
+
+    Args:
+        parts: Tables of one schema.
+    """
+    every = pa.concat_tables(parts)
+    at = every["__at"].cast(pa.int64()).to_numpy()
+    order = np.argsort(at, kind="stable")
+    rows = _as_batch(every.drop_columns(["__at", "__sign"]).take(pa.array(order)))
+    weight = every["__sign"].cast(pa.int64()).to_numpy()[order]
+    return net_changes(Delta.of(rows, at[order], weight=weight), parts[0].schema, None)
 
 
 def _as_batch(table: pa.Table) -> pa.RecordBatch:

@@ -96,8 +96,8 @@ class StateLimit:
         sizes = self.sizes.values()
         return StateSize(int(self._expected), sum(size.files for size in sizes))
 
-    def list_state(self, flow: Arrangement) -> dict[str, OperatorState]:
-        """List what operators keep, of those of which it changed since this was last asked.
+    def list_state(self, flow: Arrangement, *, every: bool = False) -> dict[str, OperatorState]:
+        """List what operators keep: all, or those of which it changed since the last time.
 
         Of operators that are gone it says that they keep nothing.
         """
@@ -109,7 +109,7 @@ class StateLimit:
             key, size = node.key, self.sizes.get(node.key) or StateSize()
             rows = flow.operators[key].size()
             state = OperatorState(node.name, rows, size.memory, size.files)
-            if self._listed.get(key) != state:
+            if every or self._listed.get(key) != state:
                 found[key] = self._listed[key] = state
         return found
 

@@ -29,6 +29,7 @@ from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.precision import Precision
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
+from millpond.operators.protocol.sharding import Sharding
 
 
 class Scalars(Protocol):
@@ -255,6 +256,19 @@ class Node(ABC):
     def trace_column(self, place: int) -> int | None:
         """The place of its input's column that it passes on unchanged at a place; None if none."""
         return None
+
+    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
+        """Find by what its inputs can be divided so that its shards' rows are together its rows.
+
+        By default that is possible where it passes on a column of its only input, row by row.
+
+        Args:
+            inputs: By what each input can be divided; not all of them are of relations alone.
+        """
+        if len(inputs) != 1 or inputs[0] is None:
+            return {}
+        traced = {place: self.trace_column(place) for place in range(len(self.schema))}
+        return {p: inputs[0][t] for p, t in traced.items() if t is not None and t in inputs[0]}
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         """Find the rules by which its operator, then a `Releaser`, may release rows."""

@@ -31,6 +31,7 @@ from millpond.runtime import advance_task
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
+from millpond.runtime.shards import advance_shard
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import (
     Gained,
@@ -42,6 +43,7 @@ from millpond.service.changes.dataflow_accounts import DataflowAccounts
 from millpond.service.changes.derivation import Derivation
 from millpond.service.changes.derivations import Derivations
 from millpond.service.changes.giving_way.memory_ladder import MemoryLadder, is_beyond_limit
+from millpond.service.changes.noticing.sharded_groups import ShardedGroups
 from millpond.service.changes.progress import RunningStep, count_behind, list_steps
 from millpond.service.changes.retry import Retries
 from millpond.service.changes.schedule import HEARTBEAT_SECONDS, Schedule
@@ -116,6 +118,8 @@ class Advancer:
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
+        #: The groups that several workers advance together.
+        self.sharded = ShardedGroups(lambda: runtime.workers)
         #: What gives way when state grows.
         self.ladder = MemoryLadder(actions, self.accounts, find_memory)
         #: Derived streams and change logs that cannot be advanced, and why.
@@ -461,7 +465,8 @@ class Advancer:
             groups = [job for _, job in self._jobs.of(version, items, kept)]
             # It is not known which process of a machine will run the group.
             times = min(self._runtime.workers, _PREPARED)
-            jobs = [job for job in groups for _ in range(times)]
+            parts = [part for some in self.sharded.cut(groups) for part in some]
+            jobs = [part for part in parts for _ in range(times)]
             self._runtime.run(advance_task.prepare, jobs, self._find_near(jobs))
 
     def _find_near(self, jobs: Sequence[AdvanceJob]) -> list[str]:
@@ -501,14 +506,14 @@ class Advancer:
             groups = self._jobs.of(version, due, kept)
             self.running = list_steps(version, due)
             try:
-                jobs = [job for _, job in groups]
-                done = self._runtime.run(advance_task.advance, jobs, self._find_near(jobs))
+                done = self._run([job for _, job in groups])
             finally:
                 self.running = {}
         times = EpochTimes(began, clock_time.time_ns())
         results = [(*group, result) for group, result in zip(groups, done, strict=True)]
         for _, job, result in results:
             self.accounts.note(job, result)
+            self.sharded.note(job, result, len(results))
         overtaken = self._commit([r for r in results if r[-1].unwritten is None], times)
         for members, job, result in results:
             if any(job is other for other in overtaken):
@@ -532,6 +537,16 @@ class Advancer:
         if self.ladder.reduced_weight > before:  # reduced, they may fit
             self.retry_suspended()
         return True
+
+    def _run(self, jobs: Sequence[AdvanceJob]) -> list[AdvanceResult]:
+        """Run jobs, those of divided groups in shards."""
+        parts = self.sharded.cut(jobs)
+        near = [self._find_near(some) for some in parts]
+        if len(parts) == sum(map(len, parts)):
+            return self._runtime.run(advance_task.advance, jobs, [one for (one,) in near])
+        return self._runtime.run_in_parts(
+            advance_shard.advance_part, parts, jobs, advance_shard.finish, near
+        )
 
     def _note_waiting(self, stream: StreamDef, result: AdvanceResult) -> None:
         """Note whether a derivation's changes have still not begun, and log when that is new."""

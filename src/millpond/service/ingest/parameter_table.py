@@ -119,8 +119,14 @@ def read_parameters(
         raise unreadable_parameters_error(f"{error}.") from error
 
 
+#: What is NULL in columns that are no texts: NaN is not, in any spelling.
+_NULLS = [
+    text for text in pyarrow.csv.ConvertOptions().null_values if text.strip("-").lower() != "nan"
+]
+
+
 def _read_csv(data: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
-    convert = pyarrow.csv.ConvertOptions(column_types=dict(types))
+    convert = pyarrow.csv.ConvertOptions(column_types=dict(types), null_values=_NULLS)
     return pyarrow.csv.read_csv(pa.BufferReader(data), convert_options=convert)
 
 

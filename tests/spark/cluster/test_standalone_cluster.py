@@ -14,7 +14,7 @@ from millpond.demo.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-GOLDENS = Path(__file__).parents[1] / "cql" / "joins"
+GOLDENS = Path(__file__).parents[2] / "cql" / "joins"
 
 #: What the driver does, in a process of its own: this one may have a session on another master.
 DRIVER = """

@@ -1,0 +1,141 @@
+"""Advances a job in shards: each where its dataflow is, then their changes are put together.
+
+A shard's changes go from the worker that computed them to the one that writes them; the driver sees
+figures. Put together they are the changes of the whole job, in the same order (INV-SHARD-1): equal
+rows come from one shard, so nothing of one cancels anything of another. What shards cannot do (an
+answer that cannot be computed, a limit) is done by the whole job, which knows what becomes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from millpond.engine.dataflow.net_changes import merge_changes
+from millpond.engine.dataflow.state_limit import OperatorState
+from millpond.engine.dataflow.work import OperatorWork, QueueFigures
+from millpond.errors import MillpondError
+from millpond.operators.protocol.releasing import ReleaseFigures
+from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
+from millpond.runtime.advance_task import advance, run_dataflow, write_changes
+from millpond.runtime.shards.shard import Shard
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What a shard gave.
+
+    Attributes:
+        changes: By plan, its changes as an Arrow stream; None: it could not be done.
+        figures: What its operators did and keep.
+    """
+
+    changes: Mapping[str, pa.Buffer] | None
+    figures: AdvanceResult
+
+
+def cut(job: AdvanceJob, columns: Mapping[str, str], number: int) -> list[AdvanceJob]:
+    """Cut a job into shards by a column of each of its streams."""
+    most, by = job.share.most, sorted(columns.items())
+    share = replace(job.share, most=None if most is None else most // number)
+    return [
+        replace(
+            job,
+            group=f"{job.group}/{by}/{n} of {number}",
+            share=share,
+            shard=Shard(columns, n, number),
+        )
+        for n in range(number)
+    ]
+
+
+def advance_part(job: AdvanceJob) -> AdvanceResult | ShardResult:
+    """Advance a job, or a shard of one."""
+    if job.shard is None:
+        return advance(job)
+    ran = run_dataflow(job)
+    if isinstance(ran, MillpondError) or ran.failures:
+        return ShardResult(None, AdvanceResult())
+    if any(sink.plan.key not in ran.changes for sink in job.sinks):
+        return ShardResult(None, AdvanceResult())
+    return ShardResult(
+        {key: _pack(table) for key, table in ran.changes.items()}, ran.keep(every=True)
+    )
+
+
+def finish(job: AdvanceJob, parts: Sequence[AdvanceResult | ShardResult]) -> AdvanceResult:
+    """Put the changes of a job's shards together, and write them."""
+    if len(parts) == 1 and isinstance(parts[0], AdvanceResult):
+        return parts[0]
+    shards = [part for part in parts if isinstance(part, ShardResult)]
+    given = [part.changes for part in shards if part.changes is not None]
+    if len(given) < len(parts):
+        return replace(advance(job), is_whole=True)
+    keys = {sink.plan.key for sink in job.sinks}
+    merged = {key: merge_changes([_unpack(changes[key]) for changes in given]) for key in keys}
+    result = write_changes(job, {sink.stream_id: merged[sink.plan.key] for sink in job.sinks})
+    if result.unwritten is not None:
+        return result
+    return _add_figures(result, [part.figures for part in shards])
+
+
+def _pack(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _unpack(packed: pa.Buffer) -> pa.Table:
+    return pa.ipc.open_stream(packed).read_all()
+
+
+def _add_figures(result: AdvanceResult, figures: Sequence[AdvanceResult]) -> AdvanceResult:
+    """Add up what the shards did, by operator."""
+    given: dict[str, int] = {}
+    releases: dict[str, list[ReleaseFigures]] = {}
+    state: dict[str, list[OperatorState]] = {}
+    work: dict[str, list[OperatorWork]] = {}
+    for one in figures:
+        for key, rows in one.given.items():
+            given[key] = given.get(key, 0) + rows
+        for key, some in one.releases.items():
+            releases.setdefault(key, []).extend(some)
+        for key, kept in one.state.items():
+            state.setdefault(key, []).append(kept)
+        for key, did in one.work.items():
+            work.setdefault(key, []).append(did)
+    return replace(
+        result,
+        given=given,
+        releases=releases,
+        state={key: _add_state(some) for key, some in state.items()},
+        work={key: _add_work(some) for key, some in work.items()},
+        queues=max(
+            (one.queues for one in figures), key=lambda q: q.most_bytes, default=QueueFigures()
+        ),
+        seconds=sum(one.seconds for one in figures),
+    )
+
+
+def _add_state(kept: Sequence[OperatorState]) -> OperatorState:
+    return OperatorState(
+        max(one.name for one in kept),
+        sum(one.rows for one in kept),
+        sum(one.memory for one in kept),
+        sum(one.files for one in kept),
+    )
+
+
+def _add_work(did: Iterable[OperatorWork]) -> OperatorWork:
+    total = OperatorWork()
+    for one in did:
+        total.runs += one.runs
+        total.seconds += one.seconds
+        total.taken += one.taken
+        total.given += one.given
+        total.bytes_taken += one.bytes_taken
+        total.bytes_given += one.bytes_given
+    return total
