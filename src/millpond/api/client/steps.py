@@ -20,8 +20,7 @@ import orjson
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
-from millpond.model.parameter_values import check_value
-from millpond.model.time import timedelta_text
+from millpond.model.time import check_value, timedelta_text
 from millpond.model.unicode_text import check_unicode
 from millpond.service import json_values
 

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.tokens import tokenize
 from millpond.errors import MillpondError, Span
-from millpond.model.parameter_values import check_value
+from millpond.model.time import check_value
 
 
 def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
