@@ -15,7 +15,13 @@ PAGES = ROOT / "docs" / "design"
 #: findings and two for how they are checked.
 @pytest.mark.parametrize(
     ("page", "lines"),
-    [("hard_testing.md", 22), ("every_day.md", 60), ("out_in_the_world.md", 65), ("core.md", 18)],
+    [
+        ("hard_testing.md", 22),
+        ("every_day.md", 60),
+        ("out_in_the_world.md", 65),
+        ("core.md", 19),
+        ("on_a_cluster.md", 16),
+    ],
 )
 def test_every_line_is_held_by_tests_that_exist(page: str, lines: int) -> None:
     rows = [line for line in (PAGES / page).read_text().splitlines() if line.startswith("| ")]

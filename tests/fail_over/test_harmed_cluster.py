@@ -33,6 +33,15 @@ PAIRS = ("kill executor", "kill worker", "refused", "stopped")
 #: How many seconds a fault of the storage lasts: fewer and more than a leader may be silent.
 PAUSES = (2, 9)
 WORKERS = 2
+#: Settings under which every task that takes longer than others, or than a second, is run twice.
+SPECULATION = (
+    "=true",
+    ".interval=50ms",
+    ".multiplier=1.1",
+    ".quantile=0.5",
+    ".minTaskRuntime=50ms",
+    ".task.duration.threshold=1s",
+)
 
 
 class HarmedCluster:
@@ -55,7 +64,10 @@ class HarmedCluster:
     def _command(self, store: Path, port: int) -> list[str]:
         command = [sys.executable, "-m", "millpond.cli.main", "serve", "--store", str(store)]
         command += ["--port", str(port), "--shared", self._cluster.place]
-        return [*command, "--master", self._cluster.master]
+        # Half of the drivers have slow tasks run a second time elsewhere, and take who ends first.
+        conf = random.choice(((), SPECULATION))
+        given = [word for one in conf for word in ("--spark-conf", f"spark.speculation{one}")]
+        return [*command, "--master", self._cluster.master, *given]
 
     def list_executors(self) -> list[int]:
         """The processes of executors."""

@@ -19,10 +19,11 @@ import pytest
 from hypothesis import Phase, given, settings
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools import golden_table as cells
-from tests.tools.random_scripts import DECLARATIONS, Script, scripts
+from tests.tools.random_scripts import DECLARATIONS, OVER_JOINS, Script, scripts
 from tests.tools.under_pressure import Pressure, pressures
 
 from millpond.errors import MillpondError
+from millpond.planner.optimize import cost
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -147,6 +148,17 @@ FEW = settings(max_examples=10, phases=[Phase.explicit, Phase.generate])
 @given(pressures(), scripts())
 def test_scripts_give_what_the_definition_says(pressure: Pressure, script: Script) -> None:
     with TemporaryDirectory(prefix="millpond-scripts-") as directory:
+        run(script, Path(directory) / "store", pressure)
+
+
+@FEW
+@given(pressures(), scripts(kinds=(OVER_JOINS,)))
+def test_plans_without_pairs_give_what_the_definition_says(
+    pressure: Pressure, script: Script
+) -> None:
+    """Every rewriting is used, whatever it costs: no value of a script has very many partners."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as directory:
+        patch.setattr(cost, "_subsets", lambda rules: iter((rules,)))
         run(script, Path(directory) / "store", pressure)
 
 

@@ -173,13 +173,27 @@ _OTHERS = (
     "SELECT k, list(v ORDER BY v) AS l, median(v) AS m FROM {a} AS p GROUP BY k",
     "WITH x AS (SELECT k, v FROM {a} AS p) SELECT x.k, y.v FROM x, x AS y WHERE x.v < y.v",
 )
-_ALL = (_ASOF, _TUMBLE, _LATERAL, _DISTINCT_ON, _SETS, _NEGATIONS, _ATTACHED, _OTHERS)
+#: Aggregates over joins, which may be computed without pairs.
+OVER_JOINS = (
+    "SELECT p.k, min(q.v) AS a, max(q.v) AS b FROM {a} AS p JOIN {b} AS q ON p.k = q.k"
+    " GROUP BY p.k",
+    "SELECT max(p.v) AS a, min(q.v) AS b, count(*) AS n FROM {a} AS p, {b} AS q WHERE p.k = q.k",
+    "SELECT p.v % 2 AS o, max(q.v) AS a, sum(q.v) AS n FROM {a} AS p LEFT JOIN {b} AS q"
+    " ON p.k = q.k GROUP BY 1",
+    "SELECT q.k, count(DISTINCT p.v) AS a, avg(q.v) AS b, bool_or(p.v > q.v) AS c FROM {a} AS p"
+    " FULL JOIN {b} AS q ON p.k = q.k GROUP BY q.k HAVING count(*) > 1",
+    "SELECT p.k, max(x.v) AS a, sum(q.v) AS b FROM {a} AS p, {b} AS q, {one} AS x"
+    " WHERE p.k = q.k AND q.v = x.v GROUP BY p.k",
+    "SELECT k, max(v) AS a, count(*) AS n FROM (SELECT p.k, q.v FROM {a} AS p RIGHT JOIN {b} AS q"
+    " ON p.v = q.v UNION ALL SELECT k, v FROM {a} AS y) AS z GROUP BY k",
+)
+_ALL = (_ASOF, _TUMBLE, _LATERAL, _DISTINCT_ON, _SETS, _NEGATIONS, _ATTACHED, _OTHERS, OVER_JOINS)
 
 
 @st.composite
-def script_queries(draw: st.DrawFn) -> str:
+def script_queries(draw: st.DrawFn, kinds: tuple[tuple[str, ...], ...] = _ALL) -> str:
     """Draw a relation-valued query over `DECLARATIONS`."""
-    template = draw(st.sampled_from(draw(st.sampled_from(_ALL))))
+    template = draw(st.sampled_from(draw(st.sampled_from(kinds))))
     items = {"one": _streams(), "two": _streams(), "a": _tables(), "b": _tables()}
     return template.format(**{name: draw(item) for name, item in items.items()})
 
@@ -217,10 +231,12 @@ def _updates(draw: st.DrawFn, upto: int) -> str:
 
 
 @st.composite
-def scripts(draw: st.DrawFn, most_queries: int = 3) -> Script:
+def scripts(
+    draw: st.DrawFn, most_queries: int = 3, kinds: tuple[tuple[str, ...], ...] = _ALL
+) -> Script:
     """Draw a script."""
     count = draw(st.integers((most_queries + 1) // 2, most_queries))
-    asked = tuple(draw(script_queries()) for _ in range(count))
+    asked = tuple(draw(script_queries(kinds)) for _ in range(count))
     events: list[str | tuple[str, tuple[dict[str, Any], ...]]] = []
     second = 1
     for _ in range(draw(st.integers(3, 9))):

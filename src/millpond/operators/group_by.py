@@ -17,6 +17,7 @@ measure is exact and depends on no order and no history.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -317,9 +318,16 @@ class GroupBy(Node):
         (given,) = inputs
         by = [given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.input.by]
         groups = replace(given, columns=tuple(by)).count_distinct(range(len(by)))
-        life = groups / given.changes if given.changes else given.life
         shown = (*(by[p] for p in self.shown), *(UNKNOWN for _ in self.aggregates))
-        return EdgeEstimate(given.changes, given.changes, life, shown)
+        arrivals = given.changes
+        if by and all(a.is_extreme for a in self.aggregates):
+            # A group comes where it was not before; of n values in any order one is the least.
+            distinct = max(replace(given, columns=tuple(by)).of(range(len(by))).distinct, 1.0)
+            share = len(self.aggregates) * groups / (given.rows + groups) if groups else 1.0
+            comes = given.arrivals * math.exp(-given.rows / distinct)
+            arrivals = min(arrivals, comes + share * given.changes)
+        life = groups / arrivals if arrivals else given.life
+        return EdgeEstimate(arrivals, arrivals, life, shown)
 
     def estimate_work(
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics

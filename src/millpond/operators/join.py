@@ -391,6 +391,15 @@ class SummedJoining:
             _number_rows(delta, places, self._keys, self._nulls_match)
             for delta, places in zip(inputs, self._node_keys, strict=True)
         ]
+        try:
+            parts = self._meet(numbered)
+        except OverflowError:
+            raise _refuse_rows(self._text) from None
+        self._compact()
+        return Delta.together(parts) if parts else Delta.empty(self._schema)
+
+    def _meet(self, numbered: Sequence[tuple[Delta, Ints]]) -> list[Delta]:
+        """Let both sides' rows, with the numbers of their keys, meet the other side's lumps."""
         one, other = (
             side.take_in(delta, numbers, len(self._keys))
             for side, (delta, numbers) in zip(self._sides, numbered, strict=True)
@@ -402,16 +411,12 @@ class SummedJoining:
         place = order - side * len(deltas[0])
         parts: list[Delta] = []
         found = 0
-        try:
-            for met in meet(self._sides, (one, other), side, place, PAIRS_AT_ONCE):
-                found += len(met.event)
-                if found > MOST_ROWS:
-                    raise _refuse_rows(self._text)
-                parts += self._write_rows(deltas, side[met.event], place[met.event], met)
-        except OverflowError:
-            raise _refuse_rows(self._text) from None
-        self._compact()
-        return Delta.together(parts) if parts else Delta.empty(self._schema)
+        for met in meet(self._sides, (one, other), side, place, PAIRS_AT_ONCE):
+            found += len(met.event)
+            if found > MOST_ROWS:
+                raise _refuse_rows(self._text)
+            parts += self._write_rows(deltas, side[met.event], place[met.event], met)
+        return parts
 
     def _write_rows(
         self, deltas: tuple[Delta, Delta], side: Ints, place: Ints, met: Met

@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.operators.protocol.cost_model import SELECTED, UNKNOWN, EdgeEstimate, StreamStatistics
+from millpond.operators.protocol.cost_model import (
+    SELECTED,
+    UNKNOWN,
+    ColumnEstimate,
+    EdgeEstimate,
+    StreamStatistics,
+)
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision
 from millpond.operators.structures.evaluation import evaluate_expressions, expand_rows
 
 _COLUMN = re.compile(r"c(\d+)")
+#: A column of one value.
+_CONSTANT = ColumnEstimate(1.0, 1.0)
 #: How many rows are expected to be made of one.
 _EXPECTED = 3.0
 
@@ -34,12 +42,13 @@ class Project(Unary):
 
     Attributes:
         input: The rows.
-        expressions: One for each column; an int is the input's column at that place.
+        expressions: One for each column; an int is the input's column at that place, a scalar a
+            constant.
         types: The columns' types.
         text: The expressions as the query wrote them, for EXPLAIN.
     """
 
-    expressions: tuple[str | int, ...]
+    expressions: tuple[str | int | pa.Scalar, ...]
     types: tuple[pa.DataType, ...]
     text: str = ""
 
@@ -52,7 +61,10 @@ class Project(Unary):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        return self.expressions
+        # The schema of the input has the types of the other columns.
+        return tuple(
+            (str(e.type), e.as_py()) if isinstance(e, pa.Scalar) else e for e in self.expressions
+        )
 
     def trace_column(self, place: int) -> int | None:
         expression = self.expressions[place]
@@ -61,15 +73,18 @@ class Project(Unary):
     def _find_copied(self, place: int) -> int | None:
         """The place of the input's column whose value an expression is; None if it is none."""
         expression = self.expressions[place]
-        if isinstance(expression, int):
-            return expression
+        if not isinstance(expression, str):
+            return expression if isinstance(expression, int) else None
         alone = _COLUMN.fullmatch(expression.strip())
         return int(alone[1]) if alone is not None else None
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         copied = [self._find_copied(place) for place in range(len(self.expressions))]
-        columns = (UNKNOWN if place is None else given.columns[place] for place in copied)
+        columns = (
+            _CONSTANT if isinstance(e, pa.Scalar) else UNKNOWN if p is None else given.columns[p]
+            for e, p in zip(self.expressions, copied, strict=True)
+        )
         return replace(given, columns=tuple(columns))
 
     def estimate_work(
@@ -90,7 +105,7 @@ class Project(Unary):
 class Projection:
     """Runs `Project`."""
 
-    def __init__(self, expressions: tuple[str | int, ...], schema: pa.Schema) -> None:
+    def __init__(self, expressions: tuple[str | int | pa.Scalar, ...], schema: pa.Schema) -> None:
         self._expressions = expressions
         self._computed = [e for e in expressions if isinstance(e, str)]
         self._schema = schema
@@ -102,7 +117,12 @@ class Projection:
         delta, computed = evaluate_expressions(delta, self._computed, scalars)
         values = iter(computed)
         columns = [
-            delta.rows.column(e) if isinstance(e, int) else next(values) for e in self._expressions
+            delta.rows.column(e)
+            if isinstance(e, int)
+            else next(values)
+            if isinstance(e, str)
+            else pa.repeat(e, len(delta))
+            for e in self._expressions
         ]
         return delta.with_rows(_fit(columns, self._schema))
 

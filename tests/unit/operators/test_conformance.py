@@ -484,12 +484,14 @@ def test_selection_and_projection(data: st.DataObject) -> None:
         data.draw(cuts()),
         lambda rows: Counter({r: n for r, n in rows.items() if r[0] == "a"}),
     )
-    projected = Project(node, (0, "length(c0)"), (pa.string(), pa.int64()))
+    constant = pa.scalar(7, pa.int64()) if data.draw(st.booleans()) else pa.scalar(None, pa.int64())
+    projected = Project(node, (0, "length(c0)", constant), (pa.string(), pa.int64(), pa.int64()))
 
     def meaning(rows: Rows) -> Rows:
         found: Rows = Counter()
         for row, count in rows.items():
-            found[row[0], None if row[0] is None else len(row[0])] += count
+            length = None if row[0] is None else len(row[0])
+            found[row[0], length, constant.as_py()] += count
         return found
 
     check_operator(projected, drawn, data.draw(cuts()), meaning)

@@ -57,10 +57,14 @@ class Aggregate(ABC):
     Attributes:
         argument: The changes that take part.
         type: The type of its values.
+        is_extreme: Whether its value is the least or the greatest, so that most changes of the rows
+            do not change it.
     """
 
     argument: Argument
     type: pa.DataType
+
+    is_extreme = False
 
     @abstractmethod
     def trace(self, batch: Batch) -> Trace:

@@ -113,7 +113,7 @@ def _retry_on_net_rows(
 def net_weights(delta: Delta) -> Delta:
     """Add up the weights of equal rows with equal intervals."""
     columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
-    numbers = KeyNumbers([c.type for c in columns]).number(columns)
+    numbers = KeyNumbers([c.type for c in columns], zeros=True).number(columns)
     _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
     weight = np.zeros(len(first), np.int64)
     np.add.at(weight, which, delta.weight)

@@ -179,7 +179,7 @@ class Side:
         count = len(self.rows)
         alive = self.until[:count] > upto
         if self._negative:
-            keys = KeyNumbers([*self._schema.types, pa.int64()])
+            keys = KeyNumbers([*self._schema.types, pa.int64()], zeros=True)
             same = np.empty(count, np.int64)
             for start, rows in self.rows.list_batches():
                 end = start + rows.num_rows

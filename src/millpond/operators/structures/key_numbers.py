@@ -1,9 +1,10 @@
 """Numbers distinct rows, so that operators look up, count and group by small whole numbers.
 
 Two rows have the same number when SQL's grouping finds them equal: NULLs are equal to each other,
-so are NaNs, and so are both zeros. Every column value becomes a 64-bit word: numbers are words
-themselves; the distinct values of strings and other types are numbered (`text_numbers`). The words
-of a row are looked up in an open hash table, by compiled code.
+so are NaNs, and so are both zeros. (Expressions can see which zero it is, so those that add up rows
+before expressions are evaluated have zeros told apart.) Every column value becomes a 64-bit word:
+numbers are words themselves; the distinct values of strings and other types are numbered
+(`text_numbers`). The words of a row are looked up in an open hash table, by compiled code.
 """
 
 from __future__ import annotations
@@ -72,10 +73,15 @@ class KeyNumbers:
 
     Rows are numbered in the order of their first appearance. `compact` forgets rows and numbers
     the rest anew; without it a table only grows.
+
+    Args:
+        columns: The columns' types.
+        zeros: Whether 0.0 and -0.0 are different numbers; within arrays and structs they are not.
     """
 
-    def __init__(self, columns: Sequence[pa.DataType]) -> None:
+    def __init__(self, columns: Sequence[pa.DataType], zeros: bool = False) -> None:
         self._types = list(columns)
+        self._zeros = zeros
         #: A word a column, and behind them words whose bits say which columns are NULL.
         self._width = len(self._types) + 1 + len(self._types) // _MARKED
         #: By column, the numbers of its distinct values; None until it has values that need any.
@@ -162,7 +168,9 @@ class KeyNumbers:
         if pa.types.is_uint64(type_):
             return _fill_nulls(column, type_).view(np.int64)
         if pa.types.is_floating(type_):
-            values = _fill_nulls(column, pa.float64()) + 0.0  # both zeros are one
+            values = _fill_nulls(column, pa.float64())
+            # Both zeros are one, unless they are told apart.
+            values = values + (-0.0 if self._zeros else 0.0)
             values[np.isnan(values)] = np.nan  # so are all NaNs
             return values.view(np.int64)
         return self._number_texts(place, column, insert)

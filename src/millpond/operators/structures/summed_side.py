@@ -24,11 +24,15 @@ from millpond.model.compiled import I64, READ_I64, compiled
 from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore
-from millpond.operators.structures.value_digits import SPECIAL, Digits
+from millpond.operators.structures.value_digits import BITS, SPECIAL, Digits
 from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
 
 _I64_2D = types.Array(types.int64, 2, "C")
 _READ_I64_2D = types.Array(types.int64, 2, "C", readonly=True)
+#: Sums of digits, and numbers of copies, stay below.
+_MOST = 1 << 62
+#: Fewer copies of a row than this need no look at what they add up to.
+_FEW_COPIES = 1 << (62 - BITS)
 #: Fewer lumps are not looked through for empty ones.
 _FEW = 64
 
@@ -63,7 +67,7 @@ class SummedSide:
     def __init__(self, schema: pa.Schema, exact: Sequence[int], summed: Sequence[int]) -> None:
         self.exact, self.summed = tuple(exact), tuple(summed)
         of = [schema.field(p).type for p in self.exact]
-        self._lumps = KeyNumbers(of)
+        self._lumps = KeyNumbers(of, zeros=True)
         self.rows = RowStore(positional_schema(of))
         self._digits = [Digits(schema.field(p).type) for p in self.summed]
         self.kept = np.zeros((0, self._width), np.int64)
@@ -84,7 +88,11 @@ class SummedSide:
         return np.cumsum([0, *(d.count for d in self._digits)], dtype=np.int64)
 
     def take_in(self, delta: Delta, numbers: Ints, most: int) -> Arrived:
-        """Make room for rows, whose keys' numbers are below `most`; nothing is added up yet."""
+        """Make room for rows, whose keys' numbers are below `most`; nothing is added up yet.
+
+        Raises:
+            OverflowError: as `meet`.
+        """
         if self.exact:
             lumps = self._lumps.number([delta.rows.column(p) for p in self.exact])
             self._begin(delta, lumps, numbers, len(self._lumps))
@@ -127,6 +135,10 @@ class SummedSide:
             own = np.zeros((len(delta), digits.count), np.int64)
             digits.split(column, own)
             adds[:, begin + start : begin + start + digits.count] = own
+        if len(delta) and int(np.abs(delta.weight).max()) >= _FEW_COPIES:
+            most = np.abs(adds).max(axis=1).astype(np.float64) * np.abs(delta.weight)
+            if (most >= _MOST).any():
+                raise OverflowError
         adds *= delta.weight[:, None]
         return adds
 
@@ -237,7 +249,7 @@ def meet(
         at_once: About how many rows are given at a time.
 
     Raises:
-        OverflowError: sums of more than 2^62 of their last digit.
+        OverflowError: sums have more than 2^62 of a digit.
     """
     one, other = sides
     room = at_once + 2 + max(len(s.summed) + int(s.starts[-1]) for s in sides)
@@ -280,7 +292,7 @@ def _write(row, times, event, lump, starts, found, events, lumps, kinds, weights
         for d in range(starts[c], starts[c + 1]):
             digit = row[1 + columns + d]
             if digit != 0:
-                if abs(float(digit)) * abs(float(times)) >= 4.6e18:
+                if abs(float(digit)) * abs(float(times)) >= _MOST:
                     return np.int64(-1)
                 events[found], lumps[found], kinds[found] = event, lump, 1 + d
                 weights[found] = times * digit
@@ -372,11 +384,15 @@ def _meet(  # type: ignore[no-untyped-def]
             own, before = lumps0[row], kept0[lumps0[row], 0]
             for j in range(kept0.shape[1]):
                 kept0[own, j] += adds0[row, j]
+                if abs(kept0[own, j]) >= _MOST:
+                    return np.int64(-1)
             cursor[2] += np.int64(kept0[own, 0] != 0) - np.int64(before != 0)
         else:
             own, before = lumps1[row], kept1[lumps1[row], 0]
             for j in range(kept1.shape[1]):
                 kept1[own, j] += adds1[row, j]
+                if abs(kept1[own, j]) >= _MOST:
+                    return np.int64(-1)
             cursor[3] += np.int64(kept1[own, 0] != 0) - np.int64(before != 0)
     cursor[0] = len(side)
     return found

@@ -126,8 +126,14 @@ def find_cheapest(
     numbers = CHOICES if partitions is None else (partitions,)
     logical: dict[str, Node] = {}
     stripped = strip_expire(root)
+    tried: list[tuple[set[Rule], set[Rule]]] = []
     for some in _subsets(rules):
-        plan = rewrite(stripped, some)
+        # Without a rule that did not apply the plan is the same.
+        if any(applied <= set(some) <= given for applied, given in tried):
+            continue
+        applied = set[Rule]()
+        plan = rewrite(stripped, some, applied)
+        tried.append((applied, set(some)))
         logical.setdefault(plan.key, plan)
     wanted = choices.get(root.logical_key, NOTHING).rewritten
     chosen = [plan for plan in logical.values() if plan.logical_key == wanted]

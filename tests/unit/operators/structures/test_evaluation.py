@@ -37,3 +37,11 @@ def test_a_row_that_holds_for_a_while_fails(interval: tuple[int, int]) -> None:
 def test_weights_are_added_up() -> None:
     left = net_weights(delta(("a", 1, 9, 2), ("b", 1, 9, 1), ("a", 1, 9, -1), ("b", 1, 9, -1)))
     assert (left.rows.column(0).to_pylist(), left.weight.tolist()) == (["a"], [1])
+
+
+def test_weights_of_different_zeros_are_not_added_up() -> None:
+    values = pa.array([-0.0, 0.0, -0.0])
+    stamps = np.array([1, 1, 1]), np.array([9, 9, 9])
+    given = Delta(pa.RecordBatch.from_arrays([values], names=["c0"]), *stamps, np.array([1, 1, -1]))
+    _, (texts,) = evaluate_expressions(net_weights(given), ["CAST(c0 AS VARCHAR)"], DuckDBScalars())
+    assert texts.to_pylist() == ["0.0"]

@@ -46,3 +46,16 @@ def test_parts_are_the_pairs_of_a_whole_probe(side: Side, most: int) -> None:
 def test_nothing_probes_for_nothing(side: Side) -> None:
     probing, held = side.probe(delta([], []), np.empty(0, np.int64))
     assert (len(probing), len(held)) == (0, 0)
+
+
+def test_different_zeros_stay_different_rows() -> None:
+    """What reads the pairs can tell them apart, by a cast to a text."""
+    schema = positional_schema([pa.float64()])
+    side = Side(schema)
+    rows = pa.RecordBatch.from_arrays([pa.array([0.0, -0.0, 7.0, 7.0])], schema=schema)
+    stamps = np.array([1, 2, 3, 4]), np.array([END] * 4)
+    side.build(Delta(rows, *stamps, np.array([1, 1, 1, -1])), np.zeros(4, np.int64), 1)
+    side.compact(5)
+    left = side.rows.pick(np.arange(len(side))).column(0)
+    assert [str(value) for value in left.to_pylist()] == ["0.0", "-0.0"]
+    assert side.weight[:2].tolist() == [1, 1]

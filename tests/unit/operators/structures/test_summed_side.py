@@ -104,3 +104,12 @@ def test_a_weight_beyond_all_bounds_is_refused() -> None:
     step(sides, delta((7, 1.5, 1 << 40)), NONE)
     with pytest.raises(OverflowError):
         step(sides, NONE, delta((7, 1.0, 1 << 40)))
+
+
+def test_sums_beyond_all_bounds_are_refused() -> None:
+    sides = make_sides()
+    with pytest.raises(OverflowError):
+        step(sides, delta((7, 1.5, 1 << 61)), NONE)  # a digit times its copies
+    step(sides, delta(*[(7, 0.0, 1 << 60)] * 3), NONE)
+    with pytest.raises(OverflowError):
+        step(sides, delta((7, 0.0, 1 << 60)), NONE)

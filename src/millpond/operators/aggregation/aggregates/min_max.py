@@ -20,6 +20,8 @@ class MinMax(Aggregate):
 
     greatest: bool = False
 
+    is_extreme = True
+
     def trace(self, batch: Batch) -> Trace:
         # Copies do not matter, and one measure keeps both ends: MIN and MAX share it.
         argument = replace(self.argument, distinct=False)

@@ -10,17 +10,24 @@ from collections.abc import Callable
 
 from millpond.operators.protocol.node import Node
 from millpond.planner.optimize.rules.distinct_push_down import push_down_distinct
+from millpond.planner.optimize.rules.extremes_by_key import extremes_by_key
 from millpond.planner.optimize.rules.negation_pull_up import pull_up_negation
-from millpond.planner.optimize.rules.sum_by_key import sum_by_key
+from millpond.planner.optimize.rules.sum_by_key import sum_by_key, sum_further
 
 Rule = Callable[[Node], Node | None]
 
 #: The rules, in the order in which they are tried on a node.
-RULES: tuple[Rule, ...] = (pull_up_negation, push_down_distinct, sum_by_key)
+RULES: tuple[Rule, ...] = (
+    pull_up_negation,
+    push_down_distinct,
+    extremes_by_key,
+    sum_by_key,
+    sum_further,
+)
 
 
-def rewrite(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
-    """Rewrite a plan by the rules until none applies."""
+def rewrite(root: Node, rules: tuple[Rule, ...] = RULES, applied: set[Rule] | None = None) -> Node:
+    """Rewrite a plan by the rules until none applies; note in `applied` which did."""
     done: dict[str, Node] = {}
 
     def visit(node: Node) -> Node:
@@ -31,6 +38,8 @@ def rewrite(root: Node, rules: tuple[Rule, ...] = RULES) -> Node:
             for rule in rules:
                 better = rule(found)
                 if better is not None:
+                    if applied is not None:
+                        applied.add(rule)
                     found = visit(better)
                     break
             done[node.key] = found

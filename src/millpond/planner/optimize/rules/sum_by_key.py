@@ -51,6 +51,20 @@ def sum_by_key(node: Node) -> Node | None:
     return replace(node, input=replace(node.input, input=summed))
 
 
+def sum_further(node: Node) -> Node | None:
+    """Have the joins below a join that keeps sums keep sums too; None if there are none.
+
+    Such a join adds up what it gets, so it may get rows that have the same sums.
+    """
+    if not isinstance(node, Join) or node.sums is None:
+        return None
+    inputs = tuple(
+        _keep_sums(below, set(node.divide_columns(side)[1]))
+        for side, below in enumerate(node.inputs)
+    )
+    return None if inputs == node.inputs else node.over_inputs(inputs)
+
+
 def _keep_sums(node: Node, added: set[int]) -> Node:
     """Have the joins below keep sums of columns of which sums are wanted, at some places.
 
@@ -64,6 +78,8 @@ def _keep_sums(node: Node, added: set[int]) -> Node:
         return _over(node, [_keep_sums(node.input, passed - _list_places(rest))])
     if not isinstance(node, Join) or node.predicates or node.sums is not None:
         return node
+    if all(isinstance(i, GroupBy) for i in node.inputs):
+        return node  # no row has copies that could be added up
     width = len(node.left.schema)
     sums = {node.keep[p] for p in added}
     sums -= {*node.left_keys, *(width + p for p in node.right_keys)}

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from decimal import Decimal
-from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from tests.oracle.oracle_pond import OraclePond
-from tests.tools.changes_play import plan_query, play_in_steps
+from tests.tools.changes_play import plan_query
+from tests.tools.joined_feeds import COLUMNS, JOIN, make_pond, plan_by, run_often
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.operators import join
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import ColumnEstimate
-from millpond.planner.dataflow.plan import Plan, list_in_order
-from millpond.planner.optimize.cost import find_cheapest, strip_expire
-from millpond.planner.optimize.rules import rewrite
-from millpond.planner.optimize.rules.sum_by_key import sum_by_key
+from millpond.planner.dataflow.plan import list_in_order
+from millpond.planner.optimize.cost import find_cheapest
+from millpond.planner.optimize.rules.sum_by_key import sum_by_key, sum_further
 from millpond.planner.optimize.statistics import GuessedStatistics
-from millpond.testing.manual_clock import ManualClock
 
-SECOND = 1_000_000
-COLUMNS = {
-    "k": pa.int32(),
-    "g": pa.string(),
-    "d": pa.float64(),
-    "n": pa.int64(),
-    "e": pa.decimal128(12, 2),
-    "f": pa.float32(),
-}
-JOIN = "FROM s [RANGE 3 SECONDS] JOIN t [RANGE 5 SECONDS] ON s.k = t.k"
 LEFT = JOIN.replace("JOIN", "LEFT JOIN")
+CHAIN = (
+    "FROM s [RANGE 2 SECONDS] a, t [RANGE 2 SECONDS] b, t [RANGE 3 SECONDS] c"
+    " WHERE a.k = b.k AND b.k = c.k"
+)
 #: A query, and the columns of the pairs of which sums are enough.
 SUMMED = {
     f"SELECT count(*) AS c {JOIN}": 0,
@@ -54,6 +44,19 @@ SUMMED |= {
     f" (SELECT s.g || 'x' AS h, t.d AS x, s.n % 3 AS z {JOIN}) q GROUP BY h": 1,
     f"SELECT sum(x) AS y FROM (SELECT s.d AS x {JOIN} UNION ALL SELECT d FROM t) q": 1,
 }
+SUMMED |= {
+    f"SELECT CAST(s.d AS VARCHAR) AS h, sum(t.n) AS x {JOIN} GROUP BY 1": 1,
+    f"SELECT CAST([s.d] AS VARCHAR) AS h, sum(t.n) AS x {JOIN} GROUP BY 1": 1,
+    f"SELECT count(*) FILTER (WHERE CAST(t.f AS VARCHAR) = '-0.0') AS x {JOIN}": 0,
+}
+#: Queries of which several joins keep sums, and of how many columns each does, the last first.
+CHAINS = {
+    f"SELECT c.g, count(*) AS n, sum(a.d) AS x, avg(c.d) AS y {CHAIN} GROUP BY c.g": [2, 1],
+    f"SELECT sum(a.n) AS x, sum(b.e) AS y, sum(c.d) AS z {CHAIN}": [3, 2],
+    f"SELECT b.g, sum(a.d) AS x, count(b.d) AS y {CHAIN} GROUP BY b.g": [2, 2],
+    "SELECT q.g, sum(q.d) AS x, sum(u.n) AS y FROM (SELECT s.g, t.k, s.d"
+    f" {LEFT}) q JOIN s [RANGE 3 SECONDS] u ON q.k = u.k GROUP BY q.g": [2, 1],
+}
 #: Queries that need pairs.
 PAIRS = (
     f"SELECT s.d, t.d AS e {JOIN}",
@@ -64,19 +67,7 @@ PAIRS = (
 
 @pytest.fixture
 def pond() -> OraclePond:
-    made = OraclePond(ManualClock())
-    columns = "k INTEGER, g STRING, d DOUBLE, n BIGINT, e DECIMAL(12, 2), f FLOAT"
-    for name in "st":
-        made.execute(f"CREATE STREAM {name} (ts TIMESTAMP, {columns}) TIMESTAMP BY ts")
-    return made
-
-
-def keep_sums(plan: Plan, wanted: bool) -> Plan:
-    """Plan a query with pairs, or with sums."""
-    root = strip_expire(plan.root)
-    if wanted:
-        root = rewrite(root, (sum_by_key,))
-    return replace(plan, root=find_cheapest(root, GuessedStatistics(), rules=()))
+    return make_pond()
 
 
 def list_sums(root: Any) -> list[int]:
@@ -85,49 +76,27 @@ def list_sums(root: Any) -> list[int]:
     return [len(n.sums) for n in joins if n.sums is not None]
 
 
-def draw_feed(random: Random, rows: int) -> pa.Table:
-    def draw(*values: Any) -> list[Any]:
-        return [random.choice((None, *values)) for _ in range(rows)]
-
-    doubles = (0.1, 1e300, -1e300, 5e-324, -0.0, 3.7, 1e-8, *map(float, ("inf", "nan")))
-    wholes = ((1 << 63) - 1, -(1 << 63), 5, -7, 0)
-    drawn = {
-        "k": draw(1, 1, 1, 2, 3),
-        "g": draw("a", "b"),
-        "d": draw(*(doubles[: random.choice((7, 9))])),
-        "n": draw(*wholes),
-        "e": draw(Decimal("9999999999.99"), Decimal("-0.01"), Decimal("12.50")),
-        "f": draw(0.1, 3.5e38, 1e-45),
-    }
-    stamps = sorted(random.randrange(20 * SECOND) for _ in range(rows))
-    given = {name: pa.array(drawn[name], type_) for name, type_ in COLUMNS.items()}
-    given |= {"__ts": pa.array(stamps, pa.int64()), "__seq": pa.array(range(rows), pa.int64())}
-    return pa.table(given)
-
-
-def run(plan: Plan, feeds: dict[str, pa.Table], cuts: list[int]) -> str:
-    return repr(play_in_steps(plan, feeds, cuts))  # so that NaN is NaN
-
-
 @pytest.mark.parametrize("text", SUMMED)
 def test_sums_of_sums_are_sums_of_pairs(pond: OraclePond, text: str) -> None:
     plan = plan_query(pond.world, text)
-    pairs, sums = keep_sums(plan, False), keep_sums(plan, True)
+    pairs, sums = plan_by(plan, ()), plan_by(plan, (sum_by_key,))
     assert list_sums(pairs.root) == []
     assert list_sums(sums.root) == [SUMMED[text]]
     assert pairs.key != sums.key
-    for seed in range(12):
-        random = Random(f"{text} {seed}")
-        feeds = {name: draw_feed(random, random.choice((3, 20, 60))) for name in "st"}
-        some = [[*sorted(random.sample(range(25 * SECOND), n)), 30 * SECOND] for n in (0, 3, 9)]
-        expected = run(pairs, feeds, some[0])
-        for cuts in some:
-            assert run(sums, feeds, cuts) == expected
+    run_often(text, [pairs, sums])
+
+
+@pytest.mark.parametrize("text", CHAINS)
+def test_joins_below_joins_keep_sums_too(pond: OraclePond, text: str) -> None:
+    plan = plan_query(pond.world, text)
+    further = plan_by(plan, (sum_by_key, sum_further))
+    assert list_sums(further.root)[::-1] == CHAINS[text]
+    run_often(text, [plan_by(plan, ()), plan_by(plan, (sum_by_key,)), further], 4)
 
 
 @pytest.mark.parametrize("text", PAIRS)
 def test_what_needs_pairs_gets_pairs(pond: OraclePond, text: str) -> None:
-    assert list_sums(keep_sums(plan_query(pond.world, text), True).root) == []
+    assert list_sums(plan_by(plan_query(pond.world, text), (sum_by_key,)).root) == []
 
 
 class _Hot(GuessedStatistics):
@@ -161,11 +130,11 @@ def test_a_hot_key_stops_no_sum(pond: OraclePond, monkeypatch: pytest.MonkeyPatc
         | {"k": pa.array([1] * rows, pa.int32()), "__ts": stamps, "__seq": stamps}
     )
     failed = []
-    for wanted in (False, True):
-        own = keep_sums(plan, wanted)
+    for rules in ((), (sum_by_key,)):
+        own = plan_by(plan, rules)
         flow = Dataflow(own)
-        changes = flow.advance({"s": feed, "t": feed}, 2 * SECOND)
+        changes = flow.advance({"s": feed, "t": feed}, 2_000_000)
         failed.append([error.code for error in flow.failed.values()])
-        if wanted:
+        if rules:
             assert changes[own.key]["c"].to_pylist()[-1] == rows * rows
     assert failed == [["POND-405"], []]
