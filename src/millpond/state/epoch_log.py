@@ -87,6 +87,11 @@ class EpochLog:
         return self._database.incarnation
 
     @property
+    def directory(self) -> Path:
+        """The store's directory."""
+        return self._directory
+
+    @property
     def version(self) -> Version:
         """The current version."""
         return self._version

@@ -30,6 +30,7 @@ from millpond.planner.dataflow.plan import plan_changes
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
+from millpond.service.queries.expected_matches import check_matches
 from millpond.service.queries.options import (
     check_options,
     option,
@@ -119,8 +120,9 @@ class Registrar:
         """Register all of them in one epoch, or none.
 
         Raises:
-            MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option.
-                With several requests, `detail` says which one it was.
+            MillpondError: anything binding finds; CQL-208 for a taken name; CQL-214 for an option;
+                STORE-603 if their matches of kept elements would not fit on the disk. With several
+                requests, `detail` says which one it was.
         """
         with self.lock:
             added = RegistrationBatch(self._log.next_id, self._clock())
@@ -133,6 +135,7 @@ class Registrar:
                         place = f"Query {number} of {len(requests)} (counting from 0)."
                         error.detail = f"{place} {error.detail or ''}".strip()
                     raise
+            check_matches(self._log.directory, self._log.version, added.slots)
             self._log.commit(
                 EpochChange(
                     kind="register",

@@ -15,7 +15,7 @@ column that is true for pairs alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -39,22 +39,18 @@ def extremes_by_key(node: Node) -> Node | None:
     if not isinstance(node, GroupBy):
         return None
     grouping, width = node.input, len(node.input.input.schema)
-    wanted = list(dict.fromkeys(map(_read_wanted, node.aggregates)))
-    apart = [own for own in wanted if own is not None]
+    wanted = [_read_wanted(aggregate) for aggregate in node.aggregates]
+    apart = list(dict.fromkeys(own for own in wanted if own is not None))
     if not apart:
         return None
-    rows = _divide(
-        grouping.input,
-        {p for p in grouping.by if isinstance(p, int)}
-        | places_in([sql for sql in grouping.by if isinstance(sql, str)]),
-        apart,
-        None in wanted,
-    )
+    keys = _list_places(grouping.by)
+    others = [a.argument for a, own in zip(node.aggregates, wanted, strict=True) if own is None]
+    pairs = keys | _list_places([p for own in others for p in (own.column, own.chosen)])
+    rows = _divide(grouping.input, keys, apart, pairs if others else None)
     if rows is None:
         return None
     aggregates = []
-    for aggregate in node.aggregates:
-        own = _read_wanted(aggregate)
+    for aggregate, own in zip(node.aggregates, wanted, strict=True):
         if own is None:
             argument = _of_pairs(aggregate.argument, width + len(apart))
         else:
@@ -96,14 +92,22 @@ def _as_sql(column: int | str) -> str:
     return f"c{column}" if isinstance(column, int) else column
 
 
-def _divide(node: Node, keys: set[int], wanted: Sequence[_Wanted], pairs: bool) -> Node | None:
+def _list_places(columns: Collection[object]) -> set[int]:
+    """List the columns that columns and expressions read."""
+    found = {column for column in columns if isinstance(column, int)}
+    return found | places_in([column for column in columns if isinstance(column, str)])
+
+
+def _divide(
+    node: Node, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
+) -> Node | None:
     """Divide the joins below a grouping.
 
     Args:
         node: Rows.
         keys: The places of the columns that the grouping's keys read.
         wanted: What is wanted apart.
-        pairs: Whether the pairs are needed too.
+        pairs: The places of the columns that are read of pairs; None if pairs are not needed.
 
     Returns:
         Rows with a column for each that is wanted, and one that is true for the node's own rows;
@@ -120,17 +124,54 @@ def _divide(node: Node, keys: set[int], wanted: Sequence[_Wanted], pairs: bool) 
     return _divide_join(node, keys, wanted, pairs) if isinstance(node, Join) else None
 
 
-def _widen(node: Node, wanted: Sequence[_Wanted], alone: bool = True) -> Node:
-    """Give rows the columns of what is wanted: their own values, or NULL if others have them."""
-    types = [*node.schema.types, *(node.schema.types[own.place] for own in wanted), pa.bool_()]
-    apart = [
-        own.place if alone else pa.scalar(None, node.schema.types[own.place]) for own in wanted
-    ]
-    return Project(node, (*range(len(node.schema)), *apart, _IS_PAIR), tuple(types), node.text)
+def _widen(node: Node, wanted: Sequence[_Wanted]) -> Node:
+    """Give rows that are not divided the columns of what is wanted, with their own values."""
+    columns = (*range(len(node.schema)), *(own.place for own in wanted), _IS_PAIR)
+    return Project(node, columns, _list_types(node, wanted), node.text)
+
+
+def _list_types(node: Node, wanted: Sequence[_Wanted]) -> tuple[pa.DataType, ...]:
+    types = node.schema.types
+    return (*types, *(types[own.place] for own in wanted), pa.bool_())
+
+
+def _keep_pairs(node: Join, wanted: Sequence[_Wanted], pairs: set[int]) -> Node:
+    """Make the rows of the pairs themselves: what is wanted apart is NULL, as is what is not read.
+
+    A column that is carried though nobody reads it would tell rows apart that are added up.
+    """
+    types = _list_types(node, wanted)
+    columns = sorted(pairs)
+    # A row has a column.
+    kept = tuple(node.keep[p] for p in columns) or node.left_keys[:1]
+    joined, _ = _narrow(replace(node, keep=kept), set(range(len(kept))))
+    own = [columns.index(p) if p in pairs else pa.scalar(None, types[p]) for p in range(len(types))]
+    return Project(joined, (*own[:-1], _IS_PAIR), types, node.text)
+
+
+def _narrow(node: Node, needed: set[int]) -> tuple[Node, dict[int, int]]:
+    """Leave out the columns of joins that are not needed; return where the needed ones are then."""
+    if not isinstance(node, Join) or node.sums is not None or node.predicates:
+        return node, {p: p for p in needed}
+    width, places = len(node.left.schema), sorted(needed)
+    used = {*node.left_keys, *(width + p for p in node.right_keys)}
+    used |= {node.keep[p] for p in places}
+    left, of_left = _narrow(node.left, {p for p in used if p < width})
+    right, of_right = _narrow(node.right, {p - width for p in used if p >= width})
+    moved = of_left | {width + p: len(left.schema) + at for p, at in of_right.items()}
+    found = replace(
+        node,
+        left=left,
+        right=right,
+        left_keys=tuple(of_left[p] for p in node.left_keys),
+        right_keys=tuple(of_right[p] for p in node.right_keys),
+        keep=tuple(moved[node.keep[p]] for p in places),
+    )
+    return found, {p: at for at, p in enumerate(places)}
 
 
 def _divide_below(
-    node: Project, keys: set[int], wanted: Sequence[_Wanted], pairs: bool
+    node: Project, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
 ) -> Node | None:
     """Divide the joins below a projection."""
     read = []
@@ -139,32 +180,40 @@ def _divide_below(
         if not isinstance(place, int):
             return None
         read.append(replace(own, place=place))
-    used = [node.expressions[p] for p in keys]
-    below = {e for e in used if isinstance(e, int)}
-    below |= places_in([e for e in used if isinstance(e, str)])
     found = list(dict.fromkeys(read))
-    rows = _divide(node.input, below, found, pairs)
+    below, pairs_below = (
+        None if some is None else _list_places([node.expressions[p] for p in some])
+        for some in (keys, pairs)
+    )
+    rows = _divide(node.input, below or set(), found, pairs_below)
     if rows is None:
         return None
     width = len(node.input.schema)
     is_pair = width + len(found)
-    expressions = [
-        e if p in keys or not isinstance(e, str) else f"CASE WHEN c{is_pair} THEN ({e}) END"
-        for p, e in enumerate(node.expressions)
-    ]
+    expressions: list[str | int | pa.Scalar] = []
+    for p, e in enumerate(node.expressions):
+        if p in keys or not isinstance(e, str):
+            expressions.append(e)
+        elif pairs is not None and p in pairs:
+            expressions.append(f"CASE WHEN c{is_pair} THEN ({e}) END")
+        else:
+            expressions.append(pa.scalar(None, node.types[p]))
     expressions += [width + found.index(own) for own in read]
     types = [*node.types, *(node.types[own.place] for own in wanted), pa.bool_()]
     return replace(node, input=rows, expressions=(*expressions, is_pair), types=tuple(types))
 
 
-def _divide_join(node: Join, keys: set[int], wanted: Sequence[_Wanted], pairs: bool) -> Node | None:
+def _divide_join(
+    node: Join, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
+) -> Node | None:
     """Divide a join into its pairs and, for each kind of what is wanted, a join of what is once."""
     if node.predicates or node.sums is not None or not node.left_keys:
         return None
     if all(isinstance(i, GroupBy) for i in node.inputs):
         return None  # divided already
     extremes = [w for w in wanted if w.greatest is not None]
-    start, found = len(node.left.schema), [_widen(node, wanted, False)] if pairs else []
+    start = len(node.left.schema)
+    found = [] if pairs is None else [_keep_pairs(node, wanted, pairs)]
     for right in (False, True):
         here = [w for w in extremes if (node.keep[w.place] >= start) == right]
         values = [w for w in wanted if (node.keep[w.place] >= start) == right and w not in extremes]
@@ -194,22 +243,25 @@ def _join_once(
     #: Where the joined rows have a column of the pairs, and what is wanted.
     places: dict[int | _Wanted, int] = {}
     width = 0
-    for side, first in zip(node.inputs, (0, start), strict=True):
-        types = side.schema.types
-        by = tuple(p for p in range(len(types)) if first + p in needed)
+    for whole, first in zip(node.inputs, (0, start), strict=True):
+        types = whole.schema.types
+        by = [p for p in range(len(types)) if first + p in needed]
         if not all(can_be_ordered(types[p]) for p in by):
             return None
+        least = {node.keep[own.place] - first for own in some if own.greatest is not None}
+        side, at_side = _narrow(whole, {*by, *(p for p in least if 0 <= p < len(types))})
         places.update({first + p: width + place for place, p in enumerate(by)})
         width += len(by)
         aggregates = []
         for own in some:
             at = node.keep[own.place] - first
             if own.greatest is not None and 0 <= at < len(types):
-                argument = Argument(at, types[at])
+                argument = Argument(at_side[at], types[at])
                 aggregates.append(MinMax(argument, types[at], own.greatest))
                 places[own] = width
                 width += 1
-        grouping = Grouping(side, by, tuple(types[p] for p in by), node.text)
+        keyed = tuple(at_side[p] for p in by)
+        grouping = Grouping(side, keyed, tuple(types[p] for p in by), node.text)
         once.append(GroupBy(grouping, tuple(range(len(by))), tuple(aggregates), node.text))
     left, right = once
     joined = replace(
@@ -223,8 +275,8 @@ def _join_once(
         items=(),
         order=(),
     )
-    types = [*node.schema.types, *(node.schema.types[own.place] for own in wanted), pa.bool_()]
-    nulls = [pa.scalar(None, type_) for type_ in types]
+    given = _list_types(node, wanted)
+    nulls = [pa.scalar(None, type_) for type_ in given]
     own_columns = [places[node.keep[p]] if p in keys else nulls[p] for p in range(len(node.schema))]
     apart = [
         nulls[-1 - len(wanted) + place]
@@ -232,4 +284,4 @@ def _join_once(
         else places[w if w.greatest is not None else node.keep[w.place]]
         for place, w in enumerate(wanted)
     ]
-    return Project(joined, (*own_columns, *apart, nulls[-1]), tuple(types), node.text)
+    return Project(joined, (*own_columns, *apart, nulls[-1]), given, node.text)

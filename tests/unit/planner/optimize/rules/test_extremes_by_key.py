@@ -51,6 +51,14 @@ DIVIDED = {
     f"SELECT max(x) AS y, count(*) AS n FROM"
     f" (SELECT s.d AS x {JOIN} UNION ALL SELECT d FROM t) q": (1, 1),
 }
+#: Beside an extreme, a count of pairs: nothing tells these apart.
+BESIDE = (
+    f"SELECT count(*) AS n, max(t.d) AS x {JOIN}",
+    f"SELECT s.g, count(*) AS n, min(s.n) AS x, max(t.d) AS y {JOIN} GROUP BY s.g",
+    f"SELECT h, count(*) AS n, max(x) AS y FROM"
+    f" (SELECT s.g || 'x' AS h, t.d AS x, s.d + t.d AS z {JOIN}) q GROUP BY h",
+)
+DIVIDED |= {BESIDE[0]: (1, 1), BESIDE[1]: (2, 1), BESIDE[2]: (1, 1)}
 for _from in OUTER.values():
     DIVIDED |= {
         f"SELECT s.g, min(t.d) AS x, max(s.n) AS y {_from} GROUP BY s.g": (2, 0),
@@ -119,7 +127,7 @@ def test_pairs_are_avoided_where_that_costs_less(pond: OraclePond) -> None:
             assert count_joins(replace(plan, root=cheapest))[0] == once, text
 
 
-@pytest.mark.parametrize("text", [*list(DIVIDED)[:7], *list(DIVIDED)[9:12], FEW_VALUES])
+@pytest.mark.parametrize("text", [*list(DIVIDED)[:7], *list(DIVIDED)[9:12], FEW_VALUES, *BESIDE])
 def test_a_hot_key_stops_no_extreme(
     pond: OraclePond, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
