@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from operator import index
 from typing import Any, NewType
 
@@ -164,7 +166,7 @@ def to_instant(at: Time | None) -> int | None:
 
 
 def plain_value(value: Any) -> Any:
-    """A value of Python or NumPy as a plain one of Python; a moment in UTC, without its zone.
+    """A value of Python or NumPy as `plain_value` gives it.
 
     >>> plain_value(np.datetime64("2026-01-01T12:00:00.000000000")), plain_value(np.int8(3))
     (datetime.datetime(2026, 1, 1, 12, 0), 3)
@@ -179,3 +181,32 @@ def plain_value(value: Any) -> Any:
     if value != value:
         return None  # pandas's NaT is a datetime that equals nothing
     return value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+
+
+def check_value(value: Any, name: str) -> Any:
+    """Return the value of a parameter, `$name`, as `plain_value` gives it.
+
+    Raises:
+        MillpondError: CQL-103, CQL has no constant for it.
+
+    >>> check_value(0.5, "most")
+    0.5
+    """
+    value = plain_value(value)
+    match value:
+        case None | bool() | int() | date():
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case Decimal() if value.is_finite():
+            return value
+        case str() if "\0" not in value:
+            return value
+    raise MillpondError(
+        "CQL-103",
+        f'the value of "${name}" is none that CQL has a constant for',
+        detail=f"It is {value!r:.100} ({type(value).__name__}).",
+        hint="A parameter is one value: for a list write IN ($a, $b)."
+        if isinstance(value, list | tuple | set)
+        else "Texts, finite numbers, booleans, null, dates and times can be given.",
+    )

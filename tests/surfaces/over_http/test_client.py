@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
 
 import httpx
 import numpy as np
@@ -303,6 +304,44 @@ def test_queries_are_selected_as_they_are_listed(remote, pond):
         assert either.drop_queries({"owner": "ann"}, tag="odd") == 1
         assert either.drop_queries(owner="ann", names=("q0", "q2")) == 2
         assert list(either.queries()) == []
+
+
+def test_a_name_with_commas_selects_its_own_query(remote, pond):
+    names = ["a,b", "a", "b", '"', '"a"', 'a "b", c', ",", "a, b"]
+    for either in (remote, pond):
+        for name in names:
+            either.register(LATE, name, follow=True)
+        for name in names:
+            assert [query.name for query in either.queries(names=[name])] == [name]
+            told = [event.query for event in either.subscribe([name], follow=False)]
+            assert set(told) - {None} <= {name}
+        assert len(list(either.queries(names=names))) == len(names)
+        assert either.alter_queries({"names": ["a,b"]}, comment="this one") == 1
+        assert either.query("a").describe()["options"].get("comment") is None
+        assert either.drop_queries(names=["a,b", "a, b"]) == 2
+        assert {query.name for query in either.queries()} == {*names} - {"a,b", "a, b"}
+        either.drop_queries(names=[name for name in names if name not in ("a,b", "a, b")])
+
+
+def test_a_name_that_nothing_can_have_is_missing(remote, pond):
+    for name in ("", ".", "..", "a/b", "../../healthz", "a\\b"):
+        for either in (remote, pond):
+            with pytest.raises(MillpondError) as refused:
+                either.query(name)
+            assert refused.value.code == "CQL-201", (name, str(refused.value))
+
+
+def test_a_value_that_is_no_parameter_is_refused_before_it_is_sent(remote, pond):
+    for value in (b"x", timedelta(hours=1), time(1), float("nan"), float("-inf"), Decimal("NaN")):
+        for either in (remote, pond):
+            with pytest.raises(MillpondError, match="CQL-103: the value of") as refused:
+                either.register(
+                    "SELECT delay FROM flights WHERE carrier = $of", params={"of": value}
+                )
+            assert type(value).__name__ in str(refused.value)
+    query = remote.register("SELECT delay FROM flights WHERE carrier = $of", params={"of": "AA"})
+    with pytest.raises(MillpondError, match="CQL-103"):
+        query.alter(params={"of": b"x"})
 
 
 def test_moments_are_parameters_in_any_zone_and_library(remote, pond):

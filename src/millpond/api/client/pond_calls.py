@@ -34,7 +34,7 @@ from millpond.model.time import Time, to_instant
 from millpond.service.ingest.given_rows import RowFormat, from_rows, unknown_format_error
 from millpond.service.json_values import instant_text
 from millpond.service.queries.given_registration import Registration, parts, table_of_parameters
-from millpond.service.queries.query_selection import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection, write_names
 from millpond.service.results import Answer, IngestReceipt, StatementResult
 
 _MEDIA: dict[RowFormat, str] = {
@@ -329,7 +329,7 @@ def selection_params(selection: QuerySelection) -> dict[str, Any]:
         owner=selection.owner,
         tag=selection.tag,
         state=selection.state,
-        queries=None if selection.names is None else ",".join(selection.names),
+        queries=None if selection.names is None else write_names(selection.names),
     )
 
 

@@ -8,7 +8,6 @@ or its event loop is a matter of who takes the steps.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -21,7 +20,7 @@ import orjson
 
 from millpond.api import decode, encode
 from millpond.errors import MillpondError
-from millpond.model.time import plain_value, timedelta_text
+from millpond.model.time import check_value, timedelta_text
 from millpond.model.unicode_text import check_unicode
 from millpond.service import json_values
 
@@ -190,35 +189,40 @@ def unreachable_error(
 
 
 def segment(name: str | int) -> str:
-    """Escape a name as a segment of a URL's path."""
-    return quote(check_unicode(str(name), "the name", "SERVE-703"), safe="")
+    """Escape a name as a segment of a URL's path.
+
+    Raises:
+        MillpondError: CQL-201, nothing can have the name, which would lead elsewhere in a path.
+    """
+    text = check_unicode(str(name), "the name", "SERVE-703")
+    if text in ("", ".", "..") or "/" in text:
+        raise MillpondError("CQL-201", f'nothing has the name "{text}"')
+    return quote(text, safe="")
 
 
 def in_json(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Encode options and `params` for JSON: lengths of time become texts."""
+    """Encode options and `params` for JSON: lengths of time become texts.
+
+    Raises:
+        MillpondError: CQL-103, CQL has no constant for a value of `params`.
+    """
     body = {k: timedelta_text(v) if isinstance(v, timedelta) else v for k, v in options.items()}
     if isinstance(values := body.get("params"), Mapping):
-        body["params"] = {name: _parameter(plain_value(value)) for name, value in values.items()}
+        body["params"] = {n: _parameter(check_value(v, n)) for n, v in values.items()}
     return body
 
 
 def _parameter(value: Any) -> Any:
-    """A value of a parameter for JSON: a number with all of its digits, a date with its type.
-
-    What is no finite number is sent as Python's JSON has it: the server refuses it (CQL-103), and
-    would take null or a text.
-    """
+    """A value of a parameter for JSON: a number with all of its digits, a date with its type."""
     match value:
         case bool():
             return value
         case int():
             return orjson.Fragment(str(value))
-        case float() if math.isfinite(value):
+        case float():
             return orjson.Fragment(repr(value))
-        case Decimal() if value.is_finite():
+        case Decimal():
             return orjson.Fragment(f"{value:f}")
-        case float() | Decimal():
-            return orjson.Fragment("NaN" if Decimal(value).is_nan() else json.dumps(float(value)))
         case datetime():
             return {"type": "TIMESTAMP", "value": value.isoformat()}
         case date():

@@ -35,7 +35,7 @@ from millpond.service import json_values
 from millpond.service.ingest.parameter_table import fill_table, place_in, read_parameters
 from millpond.service.queries.given_registration import Registration, parts
 from millpond.service.queries.options import check_options
-from millpond.service.queries.query_selection import QuerySelection
+from millpond.service.queries.query_selection import QuerySelection, read_names
 from millpond.work import keeping_rows
 
 #: An instant whose zone's "+" was not escaped in the URL and has become a space.
@@ -103,7 +103,11 @@ class SelectionParameters:
     """Which queries a call is about: those that fulfil every condition that is given."""
 
     queries: Annotated[
-        str | Absent, Query(description="Names or ids of queries, with commas between them.")
+        str | Absent,
+        Query(
+            description="Names or ids of queries, with commas between them; a name with a comma or "
+            "a double quote in it stands in double quotes, a quote in it twice."
+        ),
     ] = None
     owner: Annotated[str | Absent, Query(description="Only queries of this owner.")] = None
     tag: Annotated[str | Absent, Query(description="Only queries that have this tag.")] = None
@@ -117,7 +121,7 @@ class SelectionParameters:
 
     def read(self) -> QuerySelection:
         """The selection."""
-        names = None if self.queries is None else tuple(n.strip() for n in self.queries.split(","))
+        names = None if self.queries is None else read_names(self.queries)
         return QuerySelection(self.containing, self.owner, self.tag, self.state, names)
 
     def read_some(self) -> QuerySelection:

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from millpond.cql.parse.tokens import tokenize
 from millpond.errors import MillpondError, Span
-from millpond.model.time import plain_value
+from millpond.model.time import check_value
 
 
 def fill_parameters(text: str, values: Mapping[str, Any]) -> str:
@@ -96,29 +96,20 @@ def write_constant(value: Any, name: str = "value") -> str:
     Raises:
         MillpondError: CQL-103, CQL has no constant for it.
     """
-    value = plain_value(value)
-    match value:
+    match check_value(value, name):
         case None:
             return "NULL"
-        case bool():
-            return "TRUE" if value else "FALSE"
-        case int():
-            return str(value) if value >= 0 else f"({value})"
-        case float() if math.isfinite(value):
-            return repr(value) if math.copysign(1, value) > 0 else f"({value!r})"
-        case Decimal() if value.is_finite():
-            return f"{value:f}" if not value.is_signed() else f"({value:f})"
-        case str() if "\0" not in value:
-            return "'" + value.replace("'", "''") + "'"
-        case datetime():
-            return f"TIMESTAMP '{value.isoformat(' ')}'"
-        case date():
-            return f"DATE '{value.isoformat()}'"
-    raise MillpondError(
-        "CQL-103",
-        f'the value of "${name}" is none that CQL has a constant for',
-        detail=f"It is {value!r:.100} ({type(value).__name__}).",
-        hint="A parameter is one value: for a list write IN ($a, $b)."
-        if isinstance(value, list | tuple | set)
-        else "Texts, finite numbers, booleans, null, dates and times can be given.",
-    )
+        case bool() as truth:
+            return "TRUE" if truth else "FALSE"
+        case int() as whole:
+            return str(whole) if whole >= 0 else f"({whole})"
+        case float() as number:
+            return repr(number) if math.copysign(1, number) > 0 else f"({number!r})"
+        case Decimal() as exact:
+            return f"{exact:f}" if not exact.is_signed() else f"({exact:f})"
+        case datetime() as moment:
+            return f"TIMESTAMP '{moment.isoformat(' ')}'"
+        case date() as day:
+            return f"DATE '{day.isoformat()}'"
+        case text:
+            return "'" + text.replace("'", "''") + "'"

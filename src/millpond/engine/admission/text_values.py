@@ -24,7 +24,7 @@ MOST_MEMBERS = 100_000
 _NO_OBJECT = "malformed row: it cannot be read as a JSON object"
 _HALF = "malformed row: a text of it has half a surrogate pair"
 #: Python types whose values of one column keep their type; of all others the text is taken.
-_TYPED = (bool, int, float, str, datetime, date)
+_TYPED = (bool, int, float, str, bytes, datetime, date)
 
 
 def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
@@ -118,7 +118,7 @@ def to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | No
             return str(Decimal(value))  # str(int) refuses thousands of digits
         case dict() | list() | tuple():
             try:
-                return json.dumps(value, default=default or to_json_value)
+                return _nested_json(value, default)
             except (TypeError, ValueError, RecursionError):
                 return str(value)
     return str(value)
@@ -126,4 +126,41 @@ def to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | No
 
 def to_json_value(value: Any) -> float | str:
     """A nested value that JSON has no form for, as JSON."""
-    return float(value) if isinstance(value, Decimal) else str(value)
+    return float(value) if isinstance(value, Decimal) else _nested_text(value)
+
+
+def _nested_json(value: Any, default: Callable[[Any], Any] | None) -> str:
+    try:
+        return json.dumps(value, default=default or _refuse_exact)
+    except _ExactError:
+        return _write_json(value)
+
+
+class _ExactError(Exception):
+    """A value has a decimal in it, of which a double would not keep all digits."""
+
+
+def _refuse_exact(value: Any) -> str:
+    if isinstance(value, Decimal):
+        raise _ExactError
+    return _nested_text(value)
+
+
+def _write_json(value: Any) -> str:
+    """Write a value as JSON, the decimals in it as numbers with all of their digits."""
+    match value:
+        case dict():
+            members = (f"{json.dumps({k: 0})[1:-4]}: {_write_json(v)}" for k, v in value.items())
+            return "{" + ", ".join(members) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(map(_write_json, value)) + "]"
+        case Decimal() if value.is_finite():
+            return f"{value:f}"
+    return json.dumps(value, default=_nested_text)
+
+
+def _nested_text(value: Any) -> str:
+    """The text that a cast reads as a value: of bytes, each by its number."""
+    if isinstance(value, bytes):
+        return "".join(f"\\x{byte:02X}" for byte in value)
+    return str(value)

@@ -57,7 +57,7 @@ class AvroDecoder:
                 refused[place] = f"the record is not Avro of its schema: {reason[:200]}"
                 corrupt[place] = (value or b"")[:_SHOWN].hex()
         columns = {
-            f.name: _column([row.get(f.name.lower()) for row in rows], corrupt)
+            f.name: column_of([row.get(f.name.lower()) for row in rows], corrupt)
             for f in self._payload.fields
         }
         if any(text is not None for text in corrupt):
@@ -82,12 +82,6 @@ class AvroDecoder:
         if not isinstance(row, dict):
             raise ValueError("it is no record")
         return row
-
-
-def _column(values: list[Any], corrupt: list[str | None]) -> pa.Array:
-    if {type(value) for value in values if value is not None} == {bytes}:
-        return pa.array(values, pa.binary())
-    return column_of(values, corrupt)
 
 
 def check_avro(options: KafkaOptions, payload: Sequence[str]) -> None:

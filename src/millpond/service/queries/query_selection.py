@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -104,3 +106,34 @@ def state_of(query: QueryDef) -> str:
     if query.suspended is not None:
         return "suspended"
     return "active" if query.active else "inactive"
+
+
+def write_names(names: Sequence[str]) -> str:
+    """Write names as one text with commas between them; quoted are those that need it.
+
+    >>> write_names(["late", "a,b"])
+    'late,"a,b"'
+    """
+    written = io.StringIO()
+    csv.writer(written, lineterminator="").writerow(names)
+    return written.getvalue()
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Read names with commas between them; one in double quotes may have commas itself.
+
+    Raises:
+        MillpondError: SERVE-703, a quote has no end, or something stands behind it.
+
+    >>> read_names('late, "a,b"')
+    ('late', 'a,b')
+    """
+    try:
+        rows = list(csv.reader([text], skipinitialspace=True, strict=True))
+    except csv.Error as error:
+        raise MillpondError(
+            "SERVE-703",
+            f"the names of queries cannot be read: {error}",
+            hint='Write a name with a comma or a double quote in it as "a,b", with "" for a quote.',
+        ) from None
+    return tuple(name.strip() for name in rows[0]) if rows else ("",)

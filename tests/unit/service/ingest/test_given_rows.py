@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -11,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from millpond.engine.admission.admit import Admission, admit
 from millpond.engine.admission.given_rows import CORRUPT
 from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
@@ -77,3 +79,38 @@ def test_text_that_cannot_be_written_is_kept_aside(value: Any) -> None:
 def test_what_is_no_rows_is_refused(rows: Any) -> None:
     with pytest.raises(MillpondError, match="DATA-501"):
         from_rows(rows)
+
+
+@pytest.mark.parametrize(
+    ("type", "value"),
+    [
+        ("BLOB", b"\x00\xff"),
+        ("BLOB", rb"\x41"),
+        ("BLOB", b""),
+        ("BLOB[]", [b"\x00\xff", rb"\x41", b"x", b"", None]),
+        ("DECIMAL(38,10)[]", [Decimal("1234567890123456789012345678.0123456789"), Decimal("-0.5")]),
+        ("STRUCT(p DECIMAL(38,0), b BLOB)", {"p": Decimal("9" * 38), "b": b"\xfe"}),
+        ("STRUCT(l DECIMAL(20,2)[])", {"l": [Decimal("1e5"), Decimal("0.10"), None]}),
+        ("DOUBLE[]", [0.1, math.inf, 2.5]),
+        ("VARCHAR[]", ["é", "\\x41", "\x00"]),
+        ("DATE[]", [date(1, 1, 1)]),
+    ],
+)
+def test_values_of_python_are_admitted_as_they_are(type: str, value: Any) -> None:
+    schema = Schema((Field("i", "INTEGER"), Field("v", type)))
+    rows = from_rows([{"i": 1, "v": value}, {"i": 2, "v": None}])
+    admitted = admit(rows, Admission(schema, None, 0, 0))
+    assert [x["v"] for x in admitted.elements.to_pylist()] == [value, None]
+
+
+def test_a_decimal_inside_of_json_is_a_number() -> None:
+    [text, *_] = from_rows([{"v": {1: Decimal("0.12345678901234567890"), "n": [math.nan]}}])["v"]
+    assert text.as_py() == '{"1": 0.12345678901234567890, "n": [NaN]}'
+
+
+def test_a_decimal_very_deep_inside_is_rejected_or_taken() -> None:
+    deep: Any = Decimal("0.5")
+    for _ in range(800):
+        deep = [deep]
+    [text] = from_rows([{"v": deep}])["v"]
+    assert text.as_py().startswith("[[[")
