@@ -52,6 +52,7 @@ from millpond.service.queries.query_selection import QuerySelection
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import Answer, IngestReceipt, StatementResult, count_text
 from millpond.service.statements.executor import Executor
+from millpond.service.statements.insert_and_heartbeat import find_written_stream
 from millpond.work import check_work, limit_work
 
 
@@ -295,8 +296,8 @@ class Pond:
             MillpondError: CQL-201, CQL-214, CQL-301; POND-406, a derived stream cannot go on.
         """
         self._components.check_open()
-        found = self._components.log.version.find(name)
-        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
+        found = find_written_stream(self._components.log.version, name)
+        if found.derived is None:
             self._components.alter_stream(found, options)
         else:
             self.derived(name).alter(**options)
@@ -308,11 +309,7 @@ class Pond:
             MillpondError: CQL-103, CQL-201, CQL-216; as `ClockResets.reset`.
         """
         self._components.check_open()
-        found = self._components.log.version.find(name)
-        if not isinstance(found, StreamDef) or found.is_pseudo:
-            raise MillpondError(
-                "CQL-201", f'no stream "{name}"', hint="SHOW STREAMS lists the streams."
-            )
+        found = find_written_stream(self._components.log.version, name)
         instant = to_instant(to)
         assert instant is not None
         return self._components.reset_clock(found, instant)

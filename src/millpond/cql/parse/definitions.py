@@ -301,8 +301,12 @@ class DefinitionParser(SinkParser):
             self.expect("SET", hint="Write ALTER SYSTEM SET (queue_memory = '256 MB', ...).")
             return AlterSystem(options=self._some_options(), **self.frame())
         kind = next((k for k in ("stream", "sink") if self.accept(k.upper())), "query")
-        if kind == "query":
-            self.expect("QUERY", hint="Queries are altered: ALTER QUERY name SET (...).")
+        if kind == "query" and not self.accept("QUERY"):
+            self.fail_expecting(
+                "STREAM, QUERY, SINK or SYSTEM",
+                "Write ALTER STREAM name ADD COLUMN column TYPE, or ALTER QUERY name SET (...)."
+                " Anything else is dropped, and created otherwise.",
+            )
         name, span = self.name(f"a {kind}")
         if kind == "stream" and self.accept("RESET"):
             self.expect("CLOCK", hint="Write RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'.")
@@ -312,13 +316,22 @@ class DefinitionParser(SinkParser):
         if kind == "stream" and self.accept("ADD", "COLUMN"):
             return self._add_column(name, span)
         if kind == "stream" and self.accept("ADD"):
+            if not (self.sees("CONSTRAINT") or self.sees("UNIQUE")):
+                self.fail_expecting(
+                    "COLUMN, CONSTRAINT or UNIQUE",
+                    "Write ALTER STREAM name ADD COLUMN column TYPE, or ADD CONSTRAINT name ....",
+                )
             add = self.constraint()
             return AlterConstraint(name=name, add=add, name_span=span, **self.frame())
         if kind == "stream" and self.accept("DROP"):
-            self.expect("CONSTRAINT", hint="Write ALTER STREAM name DROP CONSTRAINT name.")
+            self.expect(
+                "CONSTRAINT",
+                hint="Write ALTER STREAM name DROP CONSTRAINT name. A column that was added stays;"
+                " queries can leave it out.",
+            )
             drop, _ = self.name("a constraint")
             return AlterConstraint(name=name, drop=drop, name_span=span, **self.frame())
-        self.expect("SET", hint=f"Write ALTER {kind.upper()} name SET (active = true, ...).")
+        self._expect_alteration(kind)
         constants: dict[str, str] = {}
         options = self._some_options(constants if kind == "query" else None)
         return Alter(
@@ -329,6 +342,17 @@ class DefinitionParser(SinkParser):
             name_span=span,
             **self.frame(),
         )
+
+    def _expect_alteration(self, kind: str) -> None:
+        if self.accept("SET"):
+            return
+        if kind == "stream":
+            self.fail_expecting(
+                "SET, ADD COLUMN, ADD CONSTRAINT, DROP CONSTRAINT or RESET CLOCK",
+                "Write ALTER STREAM name SET (retain = '1 day', ...), or ADD COLUMN column TYPE."
+                " Names and types of columns stay as they are.",
+            )
+        self.fail_expecting("SET", f"Write ALTER {kind.upper()} name SET (active = true, ...).")
 
     def _add_column(self, name: str, span: Span) -> AddColumn:
         if_not_exists = self.accept("IF", "NOT", "EXISTS")

@@ -39,7 +39,11 @@ from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.results import StatementResult, count_text, report
 from millpond.service.statements.describe import describe
 from millpond.service.statements.drop import Dependents, Droppable, drop_with, find_dependents
-from millpond.service.statements.insert_and_heartbeat import RowStatements, unknown_name_error
+from millpond.service.statements.insert_and_heartbeat import (
+    RowStatements,
+    find_written_stream,
+    unknown_name_error,
+)
 from millpond.service.statements.show import show
 
 _D = TypeVar("_D", StreamDef, RelationDef)
@@ -136,15 +140,8 @@ class Executor:
             case statements.Alter(kind="sink"):
                 sink = self._components.sinks.alter(statement, self._policy)
                 return report("alter sink", sink.name, "altered")
-            case statements.Alter(kind="stream") if declared := self._input(statement.name):
-                self._await_pushes(declared)
-                self._components.alter_stream(declared, statement.options, statement.text)
-                return report("alter stream", declared.name, "altered")
             case statements.Alter(kind="stream"):
-                stream = self._components.derivations.find(statement.name)
-                check_stream_options(statement.options, statement.text)
-                self._components.subscriptions.resume(stream)
-                return report("alter stream", stream.name, "goes on")
+                return self._alter_stream(statement)
             case statements.AlterConstraint():
                 return self._alter_constraint(statement)
             case statements.AddColumn():
@@ -185,13 +182,6 @@ class Executor:
                 return self._create_derived(statement)
         raise AssertionError(statement)
 
-    def _input(self, name: str) -> StreamDef | None:
-        """The stream of a name that is not derived; None of anything else."""
-        found = self._components.log.version.find(name)
-        if isinstance(found, StreamDef) and found.derived is None and not found.is_pseudo:
-            return found
-        return None
-
     # -- definitions ---------------------------------------------------------------------------
 
     def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
@@ -203,6 +193,16 @@ class Executor:
             )
             components.sources.create_stream(self._confine(definition))
         return report("create stream", definition.name, "created")
+
+    def _alter_stream(self, statement: statements.Alter) -> StatementResult:
+        stream = find_written_stream(self._components.log.version, statement.name)
+        if stream.derived is not None:
+            check_stream_options(statement.options, statement.text)
+            self._components.subscriptions.resume(stream)
+            return report("alter stream", stream.name, "goes on")
+        self._await_pushes(stream)
+        self._components.alter_stream(stream, statement.options, statement.text)
+        return report("alter stream", stream.name, "altered")
 
     def _alter_constraint(self, statement: statements.AlterConstraint) -> StatementResult:
         stream = self._declared(statement, "Add constraints to the streams that it reads.")
@@ -225,9 +225,8 @@ class Executor:
         self, statement: statements.AlterConstraint | statements.AddColumn, hint: str
     ) -> StreamDef:
         """The stream that a statement alters, which was declared with its columns."""
-        stream = self._input(statement.name)
-        if stream is None:
-            self._components.derivations.find(statement.name)
+        stream = find_written_stream(self._components.log.version, statement.name)
+        if stream.derived is not None:
             raise statement.error(
                 "CQL-216",
                 f'"{statement.name}" is no stream that was declared with its columns',

@@ -110,17 +110,7 @@ class RowStatements:
         return report("alter stream", statement.name, describe_reset(done, statement.to))
 
     def _stream(self, statement: statements.Heartbeat | statements.ResetClock) -> StreamDef:
-        found = find_table(self._components.log.version, statement.name, statement)
-        if not isinstance(found, StreamDef) or found.is_pseudo:
-            raise statement.error(
-                "CQL-216",
-                f'"{statement.name}" has no heartbeat',
-                detail="Millpond writes it itself, and knows what is still to come."
-                if isinstance(found, StreamDef)
-                else "Only streams have heartbeats.",
-                hint="Name a stream that elements are sent to or read from.",
-            )
-        return found
+        return find_written_stream(self._components.log.version, statement.name)
 
     def heartbeat(self, statement: statements.Heartbeat) -> StatementResult:
         components = self._components
@@ -181,6 +171,35 @@ def find_table(version: Version, name: str, statement: Statement) -> StreamDef |
     if isinstance(found, StreamDef | RelationDef):
         return found
     raise unknown_name_error(version, name, statement)
+
+
+def find_written_stream(version: Version, name: str) -> StreamDef:
+    """Find the stream of a name that elements are sent to or read from, or that is derived.
+
+    Raises:
+        MillpondError: CQL-201, there is none; CQL-216, it is something else, or Millpond's own.
+    """
+    found = version.find(name)
+    if found is None:
+        streams = [s.name for s in version.streams.values() if not s.is_change_log]
+        raise MillpondError(
+            "CQL-201",
+            f'no stream "{name}"',
+            hint=did_you_mean(name, streams) or "SHOW STREAMS lists them.",
+        )
+    if not isinstance(found, StreamDef):
+        kind = "relation" if isinstance(found, RelationDef) else "query"
+        raise MillpondError(
+            "CQL-216", f'"{name}" is a {kind}, not a stream', hint="SHOW STREAMS lists the streams."
+        )
+    if found.is_pseudo:
+        raise MillpondError(
+            "CQL-216",
+            f'"{name}" is written by Millpond itself',
+            detail="It has no clauses, no columns of yours and no heartbeat.",
+            hint="Name a stream that elements are sent to or read from.",
+        )
+    return found
 
 
 def unknown_name_error(version: Version, name: str, statement: Statement) -> MillpondError:

@@ -110,6 +110,42 @@ def test_what_is_refused(pond: Pond, statement: str, code: str, words: str) -> N
     assert failure.value.span is not None
 
 
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("nothere", "CQL-201", 'no stream "nothere"'),
+        ("ss", "CQL-201", 'Did you mean "s"?'),
+        ("r", "CQL-216", '"r" is a relation, not a stream'),
+        ("q", "CQL-216", '"q" is a query, not a stream'),
+        ("s$rejects", "CQL-216", '"s$rejects" is written by Millpond itself'),
+    ],
+)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "ALTER STREAM {} SET (delay = '1 s')",
+        "ALTER STREAM {} SET (active = true)",
+        "ALTER STREAM {} ADD COLUMN IF NOT EXISTS a INTEGER",
+        "ALTER STREAM {} ADD UNIQUE (v)",
+        "ALTER STREAM {} DROP CONSTRAINT c",
+        "ALTER STREAM {} RESET CLOCK TO TIMESTAMP '2024-01-01 00:00:00'",
+        "HEARTBEAT {} AT TIMESTAMP '2024-01-01 00:00:00'",
+    ],
+)
+def test_what_is_no_stream_is_not_altered(
+    pond: Pond, statement: str, name: str, code: str, words: str
+) -> None:
+    pond.execute("CREATE QUERY q AS SELECT v FROM s; CREATE STREAM d AS SELECT v FROM s")
+    with pytest.raises(MillpondError) as failure:
+        pond.execute(statement.format(name))
+    error = failure.value
+    assert error.code == code
+    assert words in str(error)
+    assert "derived" not in str(error)
+    assert error.span is not None
+    assert statement.format(name)[error.span.start : error.span.end] == name
+
+
 def test_what_feeds_a_relation_is_in_use_with_it(pond: Pond) -> None:
     pond.execute(
         "CREATE RELATION f (k INTEGER, PRIMARY KEY (k)) USING push OPTIONS (op_column 'op');"

@@ -75,8 +75,8 @@ def test_a_heartbeat_is_what_final_goes_by(pond: Pond) -> None:
         ("INSERT INTO s (v, V) VALUES (1, 2)", "CQL-209", "named twice"),
         ("INSERT INTO s VALUES (NULL), (NULL)", "CQL-217", "1 values for 2 columns"),
         (f"INSERT INTO s VALUES (NULL, 1) AT {AT.format(1)}", "CQL-103", "Leave out AT TIMESTAMP."),
-        (f"HEARTBEAT r AT {AT.format(1)}", "CQL-216", "Only streams have heartbeats."),
-        (f"HEARTBEAT s$rejects AT {AT.format(1)}", "CQL-216", "Millpond writes it itself"),
+        (f"HEARTBEAT r AT {AT.format(1)}", "CQL-216", "is a relation, not a stream"),
+        (f"HEARTBEAT s$rejects AT {AT.format(1)}", "CQL-216", "written by Millpond itself"),
     ],
 )
 def test_what_is_refused(pond: Pond, statement: str, code: str, words: str) -> None:
