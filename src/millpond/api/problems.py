@@ -135,7 +135,7 @@ async def _handle_invalid(request: Request, error: Exception) -> Response:
         reason = first.get("ctx", {}).get("error", "")
         detail = f"The body is not JSON: {reason} at offset {first['loc'][-1]}."
         return problem(MillpondError("SERVE-703", "malformed JSON", detail=detail))
-    detail = f"{where}: {first['msg']}."
+    detail = f"{where}: {first['msg'].removeprefix('Value error, ')}."
     is_list = "params" in first["loc"] and isinstance(first.get("input"), list)
     hint = "A parameter is one value: for a list write IN ($a, $b)." if is_list else _CALLS
     malformed = MillpondError("SERVE-703", "malformed request", detail=detail, hint=hint)

@@ -566,20 +566,35 @@ def test_dates_and_times_as_parameters_are_the_same_over_http(http, pond):
 
 
 @pytest.mark.parametrize(
-    "value",
+    ("value", "why"),
     [
-        {"type": "DATE", "value": "2026-13-01"},
-        {"type": "TIMESTAMP", "value": "noon"},
-        {"type": "TIME", "value": "10:00:00"},
-        {"type": "DATE"},
-        {"type": "DATE", "value": "2026-03-01", "zone": "UTC"},
-        {},
+        ({"type": "DATE", "value": "2026-02-30"}, '"2026-02-30" is no DATE: day is out of range'),
+        ({"type": "TIMESTAMP", "value": "noon"}, '"noon" is no TIMESTAMP: '),
+        ({"type": "INTERVAL", "value": "1 day"}, 'the type "INTERVAL" is none that'),
+        ({"type": ["DATE"], "value": "2026-03-01"}, 'the type ["DATE"] is none that'),
+        ({"type": "DATE"}, '{"type": "DATE"} is no value; write {"type": "DATE" or "TIMESTAMP"'),
+        ({"type": "DATE", "value": 20260301}, '{"type": "DATE", "value": 20260301} is no value'),
+        ({"type": "DATE", "value": "2026-03-01", "zone": "UTC"}, '"zone": "UTC"} is no value'),
+        ({}, "{} is no value"),
     ],
 )
-def test_what_is_no_date_and_no_time_is_refused(http, value):
+def test_what_is_no_date_and_no_time_is_refused_with_the_reason(http, value, why):
     cql = "SELECT carrier FROM flights WHERE ts > $from"
-    error_of(
-        http.post("/v1/queries", json={"cql": cql, "params": {"from": value}}), 422, "SERVE-703"
-    )
+    body = {"cql": cql, "params": {"from": value}}
     http.post("/v1/queries", json={"cql": cql, "name": "q", "params": {"from": "2026-03-01"}})
-    error_of(http.patch("/v1/queries/q", json={"params": {"from": value}}), 422, "SERVE-703")
+    for answer in (
+        http.post("/v1/queries", json=body),
+        http.post("/v1/queries", json=[body]),
+        http.patch("/v1/queries/q", json={"params": {"from": value}}),
+    ):
+        detail = error_of(answer, 422, "SERVE-703")["detail"]
+        assert "params.from: " in detail
+        assert why in detail
+        assert "valid string" not in detail
+
+
+def test_a_list_as_a_parameter_is_refused_as_a_list(http):
+    body = {"cql": "SELECT carrier FROM flights WHERE delay > $d", "params": {"d": [1, 2]}}
+    error = error_of(http.post("/v1/queries", json=body), 422, "SERVE-703")
+    assert error["detail"] == "body.params.d: it is a list."
+    assert error["hint"] == "A parameter is one value: for a list write IN ($a, $b)."

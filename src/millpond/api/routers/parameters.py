@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.json_schema import SkipJsonSchema
 
 from millpond.api.contract import DocumentedRoute
@@ -24,12 +24,6 @@ class TimeValue(BaseModel):
     type: Literal["DATE", "TIMESTAMP"]
     value: str
 
-    @field_validator("value")
-    @classmethod
-    def _check(cls, value: str, info: ValidationInfo) -> str:
-        _READ_TIME[info.data.get("type", "DATE")](value)
-        return value
-
     def read(self) -> date:
         """The date, or the time."""
         return _READ_TIME[self.type](self.value)
@@ -40,8 +34,44 @@ _READ_TIME: dict[str, Callable[[str], date]] = {
     "TIMESTAMP": datetime.fromisoformat,
 }
 
+
+def _read_form(value: Any) -> Any:
+    """The value of a parameter, a date or a time in its form for JSON as a `TimeValue`.
+
+    Raises:
+        ValueError: It is no form of a value; the words say which, and why.
+    """
+    if isinstance(value, list):
+        raise ValueError("it is a list")
+    if not isinstance(value, dict):
+        return value
+    kind, text = value.get("type"), value.get("value")
+    if value.keys() != {"type", "value"} or not isinstance(text, str):
+        raise ValueError(f"{_show(value)} is no value; {_FORM}")
+    if kind not in ("DATE", "TIMESTAMP"):
+        raise ValueError(f"the type {_show(kind)} is none that a value can have; {_FORM}")
+    try:
+        _READ_TIME[kind](text)
+    except ValueError as error:
+        raise ValueError(f"{_show(text)} is no {kind}: {error}") from error
+    return TimeValue(type=kind, value=text)
+
+
+_FORM = 'write {"type": "DATE" or "TIMESTAMP", "value": "2026-03-01"}, or a plain value'
+
+
+def _show(value: Any) -> str:
+    return f"{json.dumps(value, ensure_ascii=False, default=str):.100}"
+
+
 #: The values of a text's parameters (`$name`), by name.
-Parameters = dict[str, str | bool | int | float | SkipJsonSchema[Decimal] | TimeValue | None]
+Parameters = dict[
+    str,
+    Annotated[
+        str | bool | int | float | SkipJsonSchema[Decimal] | TimeValue | None,
+        BeforeValidator(_read_form),
+    ],
+]
 
 
 class ParameterRequest(Request):
@@ -59,14 +89,19 @@ class ParameterRoute(DocumentedRoute):
     request_class = ParameterRequest
 
 
-def read_value(value: Any) -> Any:
-    """The value of a parameter; a date or a time may be in its form for JSON."""
+def read_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of parameters by name; a date or a time may be in its form for JSON."""
+    return {name: _read_value(name, value) for name, value in values.items()}
+
+
+def _read_value(name: str, value: Any) -> Any:
     if isinstance(value, dict):
         try:
-            value = TimeValue.model_validate(value)
-        except ValidationError as error:
+            value = _read_form(value)
+        except ValueError as error:
+            place = ("body", "params", name)
             raise RequestValidationError(
-                [{**one, "loc": ("body", "params", *one["loc"])} for one in error.errors()]
+                [{"type": "value_error", "loc": place, "msg": str(error), "input": value}]
             ) from error
     return value.read() if isinstance(value, TimeValue) else value
 

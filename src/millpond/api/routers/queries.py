@@ -26,7 +26,7 @@ from millpond.api.document import (
 from millpond.api.negotiate import ANSWER_HEADERS, answer_response, choose_form
 from millpond.api.request_work import MaxSeconds, limit_seconds
 from millpond.api.rights.audit import note_statement
-from millpond.api.routers.parameters import ParameterRoute, Parameters, read_value
+from millpond.api.routers.parameters import ParameterRoute, Parameters, read_values
 from millpond.api.shapes import answer_shapes, plan_shapes, query_shapes
 from millpond.api.surface import QueryHandle, ServedHandle, ServedPond
 from millpond.cql.tree.explain_levels import Level
@@ -57,7 +57,7 @@ class RegistrationBody(BaseModel):
         """The options, and the values of the text's parameters."""
         if not self.params:
             return dict(self.options)
-        return {**self.options, "params": {n: read_value(v) for n, v in self.params.items()}}
+        return {**self.options, "params": read_values(self.params)}
 
 
 class ParameterTable(BaseModel):
@@ -294,7 +294,7 @@ def router(pond: ServedPond) -> APIRouter:
         note_statement(f"SET {json_values.dumps(json_values.to_json_value(options)).decode()}")
         handle = find_query(pond, query)
         if isinstance(values := options.get("params"), dict):
-            options = {**options, "params": {n: read_value(v) for n, v in values.items()}}
+            options = {**options, "params": read_values(values)}
         _check_options({name: value for name, value in options.items() if name != "params"})
         handle.alter(**options)
         return _json(_handle(handle))
