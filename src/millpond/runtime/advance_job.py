@@ -168,8 +168,8 @@ class AdvanceResult:
         given: By node key, how many rows its operator put out in the job's step.
         seconds: How long the dataflow took, in all its shards together.
         is_whole: Whether shards could not do it, and it was done as a whole.
-        unwritten: STORE-603 if a segment could not be written, else None. No query is at fault,
-            and segments written before the error are orphans.
+        unwritten: STORE-603 if a segment could not be read or written now, else None. No query is
+            at fault, and segments written before the error are orphans.
     """
 
     built: tuple[BuiltSegment, ...] = ()

@@ -51,7 +51,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         return _look(job)
     ran = run_dataflow(job)
     if isinstance(ran, MillpondError):
-        return AdvanceResult(failures={sink.stream_id: ran for sink in job.sinks})
+        return _fail(dict.fromkeys((sink.stream_id for sink in job.sinks), ran))
     failures = dict(ran.failures)
     reached: dict[int, int] = {}
     waiting: dict[int, MillpondError] = {}
@@ -78,6 +78,8 @@ def advance(job: AdvanceJob) -> AdvanceResult:
             failures[sink.stream_id] = flow.failed[key]
         else:
             found[sink.stream_id] = ran.changes[key]
+    if any(_is_storage(error) for error in (*failures.values(), *waiting.values())):
+        return _fail({**failures, **waiting})
     result = write_changes(job, found)
     if result.unwritten is not None:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
@@ -92,6 +94,19 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         waiting=waiting,
         logged=result.logged,
     )
+
+
+def _fail(failures: Mapping[int, MillpondError]) -> AdvanceResult:
+    """The result of a job that gave nothing: if the storage did not, that is no query's fault."""
+    silent = next((error for error in failures.values() if _is_storage(error)), None)
+    return (
+        AdvanceResult(unwritten=silent) if silent is not None else AdvanceResult(failures=failures)
+    )
+
+
+def _is_storage(error: MillpondError) -> bool:
+    """Whether an error says that the storage, or the disk, gives no answer now."""
+    return error.code == "STORE-603"
 
 
 @dataclass(frozen=True)

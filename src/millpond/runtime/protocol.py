@@ -21,7 +21,6 @@ from millpond.state.arrow_file import FileMeta
 from millpond.state.inbox.inbox import InboxRow
 
 Job = TypeVar("Job")
-Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 #: The source key of the inbox: one streaming query for the pushed rows of all streams.
@@ -184,27 +183,6 @@ class Runtime(Protocol):
         """Run a task of `millpond.runtime` for every job, in parallel; results in order.
 
         `near` names the machine, by `prefer`, where each job runs best; it may run anywhere.
-        """
-        ...
-
-    def run_in_parts(
-        self,
-        task: Callable[[Job], Part],
-        groups: Sequence[Sequence[Job]],
-        wholes: Sequence[Job],
-        finish: Callable[[Job, Sequence[Part]], Done],
-        near: Sequence[Sequence[str]],
-    ) -> list[Done]:
-        """Run a task for all jobs of some groups, and another for each group's results.
-
-        The results go from worker to worker, and not by this process.
-
-        Args:
-            task: What is run for each job of each group.
-            groups: The groups' jobs.
-            wholes: Of each group, the job that its results are put together for.
-            finish: Puts a group's results together; they are in the order of its jobs.
-            near: As of `run`, of each job of each group.
         """
         ...
 

@@ -27,7 +27,6 @@ from millpond.runtime.protocol import (
     INBOX,
     Done,
     Job,
-    Part,
     Pipeline,
     Waiting,
     abandoned_if_failed,
@@ -176,17 +175,6 @@ class LocalRuntime:
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
     ) -> list[Done]:
         return [task(job) for job in jobs]
-
-    def run_in_parts(
-        self,
-        task: Callable[[Job], Part],
-        groups: Sequence[Sequence[Job]],
-        wholes: Sequence[Job],
-        finish: Callable[[Job, Sequence[Part]], Done],
-        near: Sequence[Sequence[str]],
-    ) -> list[Done]:
-        pairs = zip(wholes, groups, strict=True)
-        return [finish(whole, [task(job) for job in jobs]) for whole, jobs in pairs]
 
     def ask(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()

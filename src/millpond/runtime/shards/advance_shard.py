@@ -1,15 +1,18 @@
 """Advances a job in shards: each where its dataflow is, then their changes are put together.
 
-A shard's changes go from the worker that computed them to the one that writes them; the driver sees
-figures. Put together they are the changes of the whole job, in the same order (INV-SHARD-1): equal
-rows come from one shard, so nothing of one cancels anything of another. What shards cannot do (an
-answer that cannot be computed, a limit) is done by the whole job, which knows what becomes of it.
+A shard's changes go through a scratch file from the worker that computed them to the one that
+writes them; the driver sees figures. Put together they are the changes of the whole job, in the
+same order (INV-SHARD-1): equal rows come from one shard, so nothing of one cancels anything of
+another. What shards cannot do (an answer that cannot be computed, a limit) is done by the whole
+job, which knows what becomes of it.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -17,10 +20,14 @@ from millpond.engine.dataflow.net_changes import merge_changes
 from millpond.engine.dataflow.state_limit import OperatorState
 from millpond.engine.dataflow.work import OperatorWork, QueueFigures
 from millpond.errors import MillpondError
+from millpond.model.owner_only import make_directory
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.advance_task import advance, run_dataflow, write_changes
 from millpond.runtime.shards.shard import Shard
+from millpond.state.arrow_file import FileMeta, open_arrow, translate_write_errors, write_bytes
+from millpond.state.file_share import publish_scratch, withdraw_scratch
+from millpond.state.scratch_folder import SCRATCH
 
 
 @dataclass(frozen=True)
@@ -28,11 +35,11 @@ class ShardResult:
     """What a shard gave.
 
     Attributes:
-        changes: By plan, its changes as an Arrow stream; None: it could not be done.
+        changes: By plan, the file of its changes; None: it could not be done.
         figures: What its operators did and keep.
     """
 
-    changes: Mapping[str, pa.Buffer] | None
+    changes: Mapping[str, FileMeta] | None
     figures: AdvanceResult
 
 
@@ -60,36 +67,60 @@ def advance_part(job: AdvanceJob) -> AdvanceResult | ShardResult:
         return ShardResult(None, AdvanceResult())
     if any(sink.plan.key not in ran.changes for sink in job.sinks):
         return ShardResult(None, AdvanceResult())
-    return ShardResult(
-        {key: _pack(table) for key, table in ran.changes.items()}, ran.keep(every=True)
-    )
+    _remove(_left.pop(job.group, ()))
+    try:
+        files = {key: _write(job.store, table) for key, table in ran.changes.items()}
+    except MillpondError as error:
+        return ShardResult(None, AdvanceResult(unwritten=error))
+    _left[job.group] = tuple(file.path for file in files.values())
+    return ShardResult(files, ran.keep(every=True))
 
 
-def finish(job: AdvanceJob, parts: Sequence[AdvanceResult | ShardResult]) -> AdvanceResult:
+def finish(whole: tuple[AdvanceJob, Sequence[AdvanceResult | ShardResult]]) -> AdvanceResult:
     """Put the changes of a job's shards together, and write them."""
-    if len(parts) == 1 and isinstance(parts[0], AdvanceResult):
-        return parts[0]
+    job, parts = whole
     shards = [part for part in parts if isinstance(part, ShardResult)]
+    unwritten = [part.figures.unwritten for part in shards if part.figures.unwritten is not None]
+    if unwritten:
+        return AdvanceResult(unwritten=unwritten[0])
     given = [part.changes for part in shards if part.changes is not None]
-    if len(given) < len(parts):
-        return replace(advance(job), is_whole=True)
-    keys = {sink.plan.key for sink in job.sinks}
-    merged = {key: merge_changes([_unpack(changes[key]) for changes in given]) for key in keys}
-    result = write_changes(job, {sink.stream_id: merged[sink.plan.key] for sink in job.sinks})
+    try:
+        if len(given) < len(parts):
+            return replace(advance(job), is_whole=True)
+        merged = {}
+        for sink in job.sinks:
+            files = [changes[sink.plan.key] for changes in given]
+            if sink.plan.key not in merged:
+                merged[sink.plan.key] = merge_changes(
+                    [open_arrow(file.path, file.checksum) for file in files]
+                )
+        result = write_changes(job, {s.stream_id: merged[s.plan.key] for s in job.sinks})
+    finally:
+        _remove([file.path for changes in given for file in changes.values()])
     if result.unwritten is not None:
         return result
     return _add_figures(result, [part.figures for part in shards])
 
 
-def _pack(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
+#: By group, the files that this process wrote for its last job: whoever put them together has
+#: removed them on its own machine.
+_left: dict[str, tuple[Path, ...]] = {}
 
 
-def _unpack(packed: pa.Buffer) -> pa.Table:
-    return pa.ipc.open_stream(packed).read_all()
+def _write(store: str, changes: pa.Table) -> FileMeta:
+    folder = Path(store) / SCRATCH
+    make_directory(folder)
+    path = folder / f"{uuid.uuid4().hex}.arrow"
+    with translate_write_errors(path):
+        written = write_bytes(path, changes, sync=False)
+    publish_scratch(path)
+    return written
+
+
+def _remove(files: Iterable[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+        withdraw_scratch(file)
 
 
 def _add_figures(result: AdvanceResult, figures: Sequence[AdvanceResult]) -> AdvanceResult:

@@ -30,13 +30,12 @@ from millpond.model.owner_only import make_directory
 from millpond.runtime import batch_tasks
 from millpond.runtime.kafka.chunks import partition_name
 from millpond.runtime.process_memory import RuntimeMemory
-from millpond.runtime.protocol import Done, Job, Part, Pipeline, Waiting, abandoned_if_failed
+from millpond.runtime.protocol import Done, Job, Pipeline, Waiting, abandoned_if_failed
 from millpond.runtime.scans.request_call import RequestCall
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import InWorker
 from millpond.runtime.spark.checkpoint import Checkpoint
 from millpond.runtime.spark.choose_builder import choose_builder, find_waiting
-from millpond.runtime.spark.cluster.parts import run_groups
 from millpond.runtime.spark.cluster.placing import Machines, distribute
 from millpond.runtime.spark.delta_source import appended_frame
 from millpond.runtime.spark.history_source import find_partitions, history_frame
@@ -316,26 +315,6 @@ class SparkRuntime:
                 collected = distribute(context, InWorker(task, self._store), jobs, near).collect()
             for result, usage in collected:
                 functions.report(usage)
-                done.append(result)
-        return done
-
-    def run_in_parts(
-        self,
-        task: Callable[[Job], Part],
-        groups: Sequence[Sequence[Job]],
-        wholes: Sequence[Job],
-        finish: Callable[[Job, Sequence[Part]], Done],
-        near: Sequence[Sequence[str]],
-    ) -> list[Done]:
-        done = []
-        with self._machine.using():
-            context = self.spark.sparkContext
-            context.setLocalProperty("spark.scheduler.pool", "maintenance")
-            with raising_own_errors():
-                found = run_groups(context, self._store, task, groups, wholes, finish, near)
-            for result, usages in found:
-                for usage in usages:
-                    functions.report(usage)
                 done.append(result)
         return done
 

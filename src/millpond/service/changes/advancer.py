@@ -32,6 +32,7 @@ from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.runtime.protocol import Runtime
 from millpond.runtime.shards import advance_shard
+from millpond.runtime.shards.advance_shard import ShardResult
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.changes.advance_change import (
     Gained,
@@ -539,14 +540,17 @@ class Advancer:
         return True
 
     def _run(self, jobs: Sequence[AdvanceJob]) -> list[AdvanceResult]:
-        """Run jobs, those of divided groups in shards."""
-        parts = self.sharded.cut(jobs)
-        near = [self._find_near(some) for some in parts]
-        if len(parts) == sum(map(len, parts)):
-            return self._runtime.run(advance_task.advance, jobs, [one for (one,) in near])
-        return self._runtime.run_in_parts(
-            advance_shard.advance_part, parts, jobs, advance_shard.finish, near
-        )
+        """Run jobs, those of divided groups in shards, whose changes are then put together."""
+        divided = self.sharded.cut(jobs)
+        every = [part for parts in divided for part in parts]
+        if len(every) == len(jobs):
+            return self._runtime.run(advance_task.advance, jobs, self._find_near(jobs))
+        done = iter(self._runtime.run(advance_shard.advance_part, every, self._find_near(every)))
+        given = [[next(done) for _ in parts] for parts in divided]
+        pairs = zip(jobs, given, strict=True)
+        cut = [pair for pair in pairs if isinstance(pair[1][0], ShardResult)]
+        together = iter(self._runtime.run(advance_shard.finish, cut))
+        return [one if isinstance(one, AdvanceResult) else next(together) for one, *_ in given]
 
     def _note_waiting(self, stream: StreamDef, result: AdvanceResult) -> None:
         """Note whether a derivation's changes have still not begun, and log when that is new."""

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.runtime.shards import advance_shard
 from millpond.service.pond import Pond
+from millpond.state.arrow_file import FileMeta
 from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
@@ -86,6 +89,31 @@ def test_an_answer_that_cannot_be_computed_is_told_as_ever(pond: Pond, shards: i
     with pytest.raises(MillpondError, match="POND-402"):
         pond.query("q").page(0)
     assert len(pond.query("g").page(0).rows()) == 44
+
+
+def test_changes_that_a_shard_cannot_write_come_later(
+    pond: Pond, shards: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = [MillpondError("STORE-603", "the disk is full")]
+    write = advance_shard._write
+
+    def write_once_there_is_room(store: str, changes: pa.Table) -> FileMeta:
+        if full:
+            raise full.pop()
+        return write(store, changes)
+
+    monkeypatch.setattr(advance_shard, "_write", write_once_there_is_room)
+    follow(pond, "g", "SELECT k, count(*) AS n FROM s [RANGE 9 SECONDS] GROUP BY k")
+    if shards != 3:
+        feed(pond, 0, 200)
+        assert full
+    else:
+        with pytest.raises(MillpondError, match="STORE-603"):
+            feed(pond, 0, 200)
+    pond.catch_up()
+    assert len(pond.query("g").page(0).rows()) == 44
+    scratch = pond._components.advancer._jobs._store / "scratch"
+    assert not scratch.exists() or not list(scratch.iterdir())
 
 
 def test_figures_of_operators_are_those_of_all_shards(pond: Pond) -> None:

@@ -16,6 +16,9 @@ from millpond.planner.dataflow.sharding import find_sharding
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
 from millpond.runtime.shards.advance_shard import cut
 
+#: Putting a change of shards together takes so many seconds of one worker, about: that much of a
+#: step cannot be shared out.
+_PUT_TOGETHER = 0.7e-6
 #: The seconds of a long step, and how many make a group divided; those of a short one of a divided
 #: group, and how many make it whole.
 _LONG, _LONG_STEPS = 0.25, 2
@@ -77,14 +80,16 @@ class ShardedGroups:
     def note(self, job: AdvanceJob, result: AdvanceResult, jobs: int) -> None:
         """Note how a job went that was one of so many in its round."""
         group = self._find(job)
+        changes = sum(segment.file.rows for segment in result.built)
+        seconds = result.seconds - _PUT_TOGETHER * changes
         if result.is_whole:
             group.number, group.columns, group.looked = 1, None, True
         elif group.number > 1:
-            group.run = group.run + 1 if result.seconds < _SHORT else 0
+            group.run = group.run + 1 if seconds < _SHORT else 0
             if group.run >= _SHORT_STEPS:
                 group.number, group.run = 1, 0
         else:
-            group.run = group.run + 1 if result.seconds >= _LONG else 0
+            group.run = group.run + 1 if seconds >= _LONG else 0
             if group.run < _LONG_STEPS:
                 return
             group.run = 0

@@ -66,6 +66,17 @@ def test_what_cannot_be_divided_or_gains_nothing_stays_whole(
     assert groups.cut([job]) == [[job]]
 
 
+def test_steps_that_are_long_because_of_their_changes_are_not_divided(
+    plans: dict[str, Plan],
+) -> None:
+    """One task puts the changes together, whatever the number of shards."""
+    many: Any = SimpleNamespace(file=SimpleNamespace(rows=500_000))
+    groups, job = ShardedGroups(lambda: 2), make_job(plans["by k"])
+    for _ in range(9):
+        groups.note(job, replace(LONG, built=(many,)), 1)
+    assert groups.cut([job]) == [[job]]
+
+
 def test_other_plans_are_divided_by_what_all_of_them_have(plans: dict[str, Plan]) -> None:
     groups = ShardedGroups(lambda: 2)
     job = make_job(plans["by both"])
