@@ -67,12 +67,12 @@ def advance_part(job: AdvanceJob) -> AdvanceResult | ShardResult:
         return ShardResult(None, AdvanceResult())
     if any(sink.plan.key not in ran.changes for sink in job.sinks):
         return ShardResult(None, AdvanceResult())
-    _remove(_left.pop(job.group, ()))
+    _remove_left(job)
     try:
         files = {key: _write(job.store, table) for key, table in ran.changes.items()}
     except MillpondError as error:
         return ShardResult(None, AdvanceResult(unwritten=error))
-    _left[job.group] = tuple(file.path for file in files.values())
+    _left.setdefault(job.group, []).extend((job.now, file.path) for file in files.values())
     return ShardResult(files, ran.keep(every=True))
 
 
@@ -102,9 +102,17 @@ def finish(whole: tuple[AdvanceJob, Sequence[AdvanceResult | ShardResult]]) -> A
     return _add_figures(result, [part.figures for part in shards])
 
 
-#: By group, the files that this process wrote for its last job: whoever put them together has
-#: removed them on its own machine.
-_left: dict[str, tuple[Path, ...]] = {}
+#: By group, the files that this process wrote, each with the epoch its job was planned in. Whoever
+#: put them together has removed them on its own machine alone.
+_left: dict[str, list[tuple[int, Path]]] = {}
+
+
+def _remove_left(job: AdvanceJob) -> None:
+    """Remove the files of a group's earlier rounds; a round may have several jobs of the group."""
+    left = _left.pop(job.group, [])
+    _remove(file for epoch, file in left if epoch < job.now)
+    if rest := [one for one in left if one[0] >= job.now]:
+        _left[job.group] = rest
 
 
 def _write(store: str, changes: pa.Table) -> FileMeta:

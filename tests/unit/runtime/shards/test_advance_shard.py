@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -128,3 +130,17 @@ def test_figures_of_operators_are_those_of_all_shards(pond: Pond) -> None:
     assert taken[0] == 196  # those whose instants are final
     state = accounts.list_state(version, stream.id)
     assert max(one.rows for one in state.values()) >= 36
+
+
+def test_files_of_a_round_stay_until_the_next_one(tmp_path: Path) -> None:
+    """A round has several jobs of a group whose members are at several positions."""
+    changes = pa.table({"n": [1]})
+    rounds: dict[int, list[Path]] = {4: [], 5: []}
+    for now, files in rounds.items():
+        for _ in range(2):
+            job: Any = SimpleNamespace(group=f"{tmp_path}", now=now)
+            advance_shard._remove_left(job)
+            files.append(advance_shard._write(str(tmp_path), changes).path)
+            advance_shard._left.setdefault(job.group, []).append((now, files[-1]))
+        assert all(file.exists() for file in files)
+    assert not any(file.exists() for file in rounds[4])
