@@ -80,11 +80,13 @@ def finish(whole: tuple[AdvanceJob, Sequence[AdvanceResult | ShardResult]]) -> A
     """Put the changes of a job's shards together, and write them."""
     job, parts = whole
     shards = [part for part in parts if isinstance(part, ShardResult)]
-    unwritten = [part.figures.unwritten for part in shards if part.figures.unwritten is not None]
-    if unwritten:
-        return AdvanceResult(unwritten=unwritten[0])
     given = [part.changes for part in shards if part.changes is not None]
     try:
+        unwritten = [
+            part.figures.unwritten for part in shards if part.figures.unwritten is not None
+        ]
+        if unwritten:
+            return AdvanceResult(unwritten=unwritten[0])
         if len(given) < len(parts):
             return replace(advance(job), is_whole=True)
         merged = {}
