@@ -10,7 +10,15 @@ from typing import Any
 from millpond.api import decode, encode
 from millpond.api.client.handle_calls import PATIENCE, is_away
 from millpond.api.client.pond_calls import selection_params
-from millpond.api.client.steps import Give, HttpRequest, Items, Lines, NextLine, Pause
+from millpond.api.client.steps import (
+    ATTEMPTS,
+    Give,
+    HttpRequest,
+    Items,
+    Lines,
+    NextLine,
+    Pause,
+)
 from millpond.errors import MillpondError
 from millpond.service.changes.feeds.feed_event import FeedEvent
 from millpond.service.queries.query_selection import QuerySelection
@@ -35,13 +43,14 @@ def subscribe(
 
     As `Pond.subscribe`; but values are those JSON has, and what an event says besides a change is
     in its facts, the rows of an answer too. When the server goes away, this goes on where it was as
-    soon as it is back.
+    soon as it is back; without `follow`, when the connection breaks.
     """
     names = None if queries is None else tuple(str(query) for query in queries)
     asked = selection_params(QuerySelection("", owner, tag, None, names))
     if snapshot and after is None:
         asked["snapshot"] = "true"
     gone_since: float | None = None
+    breaks = 0
     while True:
         params = {**asked, "follow": str(follow).lower()}
         if after is not None:
@@ -55,18 +64,20 @@ def subscribe(
                 if not line:
                     continue
                 event = _read_event(json.loads(line), line)
-                gone_since = None
+                gone_since, breaks = None, 0
                 after = event.cursor or after
                 is_over = event.kind == "mark"  # nothing more is there now
                 yield Give(event)
         except MillpondError as error:
             now = time.monotonic()
             gone_since = gone_since or now
-            if not follow or not is_away(error) or now - gone_since > PATIENCE:
+            breaks += 1
+            is_gone = now - gone_since > PATIENCE if follow else breaks >= ATTEMPTS
+            if is_gone or not is_away(error):
                 raise
         if not follow and is_over:
             return
-        if follow:
+        if follow or breaks:
             yield Pause(_PAUSE_SECONDS)
 
 

@@ -59,7 +59,8 @@ def subscribe(
 ) -> Items[Change]:
     """The changes after a cursor, one by one, and with `follow` those to come, for ever.
 
-    When the server goes away, this goes on where it was as soon as it is back.
+    When the server goes away, this goes on where it was as soon as it is back; without `follow`,
+    when the connection breaks.
 
     Args:
         after: The cursor; None for the first change, 'oldest' for the oldest kept.
@@ -69,7 +70,8 @@ def subscribe(
     gone_since: float | None = None
     while True:
         try:
-            response = yield _page_request(path, after, None, POLL_SECONDS if follow else 0.0)
+            asked = _page_request(path, after, None, POLL_SECONDS if follow else 0.0)
+            response = yield from repeat(asked)
             found = change_forms.from_arrow(check(response).content)
         except MillpondError as error:
             now = time.monotonic()
