@@ -8,6 +8,7 @@ when two steps in succession were long, and made whole when many in succession w
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class _Group:
 
 
 class ShardedGroups:
-    """The groups that run, and how many shards each has; for the advancer's thread alone.
+    """The groups that run, and how many shards each has; safe to use from any thread.
 
     Attributes:
         always: Set by tests: into how many shards to cut every job that can be cut.
@@ -62,44 +63,47 @@ class ShardedGroups:
             workers: How many processes run tasks.
         """
         self._workers = workers
+        self._lock = threading.Lock()
         self._groups: OrderedDict[str, _Group] = OrderedDict()
         self.always: int | None = None
 
     def cut(self, jobs: Sequence[AdvanceJob]) -> list[list[AdvanceJob]]:
         """Cut each job into the shards of its group; one that is not divided stays as it is."""
-        found = []
-        for job in jobs:
-            group = self._find(job)
-            if self.always is not None and self._can_divide(job, group):
-                group.number = self.always
-            columns = group.columns
-            is_divided = group.number > 1 and columns is not None
-            found.append(cut(job, columns, group.number) if is_divided and columns else [job])
-        return found
+        with self._lock:
+            return [self._cut(job) for job in jobs]
+
+    def _cut(self, job: AdvanceJob) -> list[AdvanceJob]:
+        group = self._find(job)
+        if self.always is not None and self._can_divide(job, group):
+            group.number = self.always
+        if group.number > 1 and group.columns is not None:
+            return cut(job, group.columns, group.number)
+        return [job]
 
     def note(self, job: AdvanceJob, result: AdvanceResult, jobs: int) -> None:
         """Note how a job went that was one of so many in its round."""
-        group = self._find(job)
         changes = sum(segment.file.rows for segment in result.built)
         seconds = result.seconds - _PUT_TOGETHER * changes
-        if result.is_whole:
-            group.number, group.columns, group.looked = 1, None, True
-        elif group.number > 1:
-            group.run = group.run + 1 if seconds < _SHORT else 0
-            if group.run >= _SHORT_STEPS:
-                group.number, group.run = 1, 0
-        else:
-            group.run = group.run + 1 if seconds >= _LONG else 0
-            if group.run < _LONG_STEPS:
-                return
-            group.run = 0
-            workers = self._workers()
-            if jobs < workers and self._can_divide(job, group):
-                group.number = min(workers, _MOST)
+        with self._lock:
+            group = self._find(job)
+            if result.is_whole:
+                group.number, group.columns, group.looked = 1, None, True
+            elif group.number > 1:
+                group.run = group.run + 1 if seconds < _SHORT else 0
+                if group.run >= _SHORT_STEPS:
+                    group.number, group.run = 1, 0
+            else:
+                group.run = group.run + 1 if seconds >= _LONG else 0
+                if group.run >= _LONG_STEPS:
+                    group.run = 0
+                    workers = self._workers()
+                    if jobs < workers and self._can_divide(job, group):
+                        group.number = min(workers, _MOST)
 
     def count(self) -> int:
         """How many groups are divided."""
-        return sum(group.number > 1 for group in self._groups.values())
+        with self._lock:
+            return sum(group.number > 1 for group in self._groups.values())
 
     def _find(self, job: AdvanceJob) -> _Group:
         plans = frozenset(sink.plan.key for sink in job.sinks)
