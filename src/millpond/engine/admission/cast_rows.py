@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.engine.admission.given_rows import CORRUPT
+from millpond.engine.admission.given_rows import BYTES, CORRUPT
 from millpond.engine.admission.nested import Reasons, cast_nested
 from millpond.errors import MillpondError
 from millpond.model.casts import try_cast_text
@@ -68,6 +68,8 @@ def conform(rows: pa.Table, schema: Schema, reasons: FirstReasons) -> pa.Table:
             )
         try:
             column = _decode(rows[name])
+            if rows.column_names.count(BYTES + name) == 1 and _is_text(column.type):
+                column = _put_bytes(rows[BYTES + name], column, field, reasons)
         except (pa.ArrowException, NotImplementedError) as error:
             raise _unreadable_column_error(field.name, rows[name].type, error) from error
         columns[field.name] = _text(column, field, reasons)
@@ -77,6 +79,19 @@ def conform(rows: pa.Table, schema: Schema, reasons: FirstReasons) -> pa.Table:
         if bad is not None:
             reasons.mark(bad, lambda _: "malformed row: its bytes are not UTF-8")
     return pa.table(columns)
+
+
+def _put_bytes(
+    given: pa.ChunkedArray, texts: pa.ChunkedArray, field: Field, reasons: FirstReasons
+) -> pa.ChunkedArray:
+    """Put the bytes that were given where they were; a BLOB's texts are read as its bytes first."""
+    read = texts.cast(pa.binary())
+    if field.type == "BLOB":
+        blobs, found = _cast_leaf(texts, field)
+        bad = np.isin(np.arange(len(texts)), list(found))
+        reasons.mark(bad, lambda row: found[row])
+        read = pc.coalesce(blobs.cast(pa.binary()), read)
+    return pc.coalesce(given.cast(pa.binary()), read)
 
 
 def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -8,3 +8,6 @@ MOST_ROW_BYTES = 16_777_216
 CORRUPT = "__corrupt"
 #: Another: why a row can be no element, in the reader's words; NULL for all other rows.
 REFUSED = "__refused"
+#: What the name of another begins with, before that of a column of texts: the bytes of the rows in
+#: which bytes were given. A text of a BLOB column is read with its escapes, bytes are as they are.
+BYTES = "__bytes "

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from millpond.engine.admission.given_rows import CORRUPT, MOST_ROW_BYTES, REFUSED
+from millpond.engine.admission.given_rows import BYTES, CORRUPT, MOST_ROW_BYTES, REFUSED
 from millpond.engine.admission.json_size import has_more
 from millpond.model.schema import Schema, leaf_types
 from millpond.model.unicode_text import find_lone_surrogate
@@ -25,6 +25,7 @@ _NO_OBJECT = "malformed row: it cannot be read as a JSON object"
 _HALF = "malformed row: a text of it has half a surrogate pair"
 #: Python types whose values of one column keep their type; of all others the text is taken.
 _TYPED = (bool, int, float, str, bytes, datetime, date)
+_BYTES = (bytes, bytearray, memoryview)
 
 
 def read_json_rows(lines: Iterable[str | None], schema: Schema) -> pa.Table:
@@ -84,17 +85,25 @@ def _has_many_members(line: str) -> bool:
     return has_more(line.encode("utf-8", "replace"), b":", MOST_MEMBERS)
 
 
-def column_of(values: list[Any], corrupt: list[str | None]) -> pa.Array:
-    """A column of values: with their own type if they have one type in common, else as text.
+def put_column(
+    columns: dict[str, pa.Array], name: str, values: list[Any], corrupt: list[str | None]
+) -> None:
+    """Put a column of values: with their type if they have one in common, else as text.
 
-    A text with half a surrogate pair is put into `corrupt`, at its row.
+    Bytes beside other values are a column of their own, `BYTES` and the name. A text with half a
+    surrogate pair is put into `corrupt`, at its row.
     """
     types = {type(value) for value in values if value is not None}
     if not types or (len(types) == 1 and types <= set(_TYPED)):
         try:
-            return pa.array(values)
+            columns[name] = pa.array(values)
+            return
         except (ValueError, TypeError, OverflowError):
             pass
+    given = [bytes(v) if isinstance(v, _BYTES) else None for v in values]
+    if any(value is not None for value in given):
+        columns[BYTES + name] = pa.array(given, pa.binary())
+        values = [None if isinstance(v, _BYTES) else v for v in values]
     texts: list[str | None] = []
     for place, value in enumerate(values):
         text = to_text(value)
@@ -102,7 +111,7 @@ def column_of(values: list[Any], corrupt: list[str | None]) -> pa.Array:
             corrupt[place] = ascii(value)
             text = None
         texts.append(text)
-    return pa.array(texts, pa.string())
+    columns[name] = pa.array(texts, pa.string())
 
 
 def to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | None:
@@ -112,8 +121,6 @@ def to_text(value: Any, default: Callable[[Any], Any] | None = None) -> str | No
             return value
         case bool():
             return "true" if value else "false"
-        case bytes():
-            return value.decode("utf-8", "surrogateescape")
         case int():
             return str(Decimal(value))  # str(int) refuses thousands of digits
         case dict() | list() | tuple():
@@ -161,6 +168,6 @@ def _write_json(value: Any) -> str:
 
 def _nested_text(value: Any) -> str:
     """The text that a cast reads as a value: of bytes, each by its number."""
-    if isinstance(value, bytes):
-        return "".join(f"\\x{byte:02X}" for byte in value)
+    if isinstance(value, _BYTES):
+        return "".join(f"\\x{byte:02X}" for byte in bytes(value))
     return str(value)

@@ -18,7 +18,7 @@ import httpx
 import pyarrow as pa
 
 from millpond.engine.admission.given_rows import CORRUPT, REFUSED
-from millpond.engine.admission.text_values import column_of
+from millpond.engine.admission.text_values import put_column
 from millpond.errors import MillpondError
 from millpond.model.schema import Schema
 from millpond.runtime.kafka.client import source_error
@@ -56,10 +56,9 @@ class AvroDecoder:
                 reason = str(error) or type(error).__name__
                 refused[place] = f"the record is not Avro of its schema: {reason[:200]}"
                 corrupt[place] = (value or b"")[:_SHOWN].hex()
-        columns = {
-            f.name: column_of([row.get(f.name.lower()) for row in rows], corrupt)
-            for f in self._payload.fields
-        }
+        columns: dict[str, pa.Array] = {}
+        for f in self._payload.fields:
+            put_column(columns, f.name, [row.get(f.name.lower()) for row in rows], corrupt)
         if any(text is not None for text in corrupt):
             columns[CORRUPT] = pa.array(corrupt, pa.string())
         if any(reason is not None for reason in refused):

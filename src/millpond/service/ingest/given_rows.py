@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from millpond.engine.admission.given_rows import CORRUPT, REFUSED
-from millpond.engine.admission.text_values import column_of
+from millpond.engine.admission.text_values import put_column
 from millpond.errors import MillpondError
 from millpond.model.unicode_text import check_unicode
 
@@ -49,8 +49,7 @@ def from_rows(rows: Any) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     corrupt: list[str | None] = [None] * len(given)
     for lower, name in spelled.items():
-        values = [row.get(lower) for row in folded]
-        columns[name] = column_of(values, corrupt)
+        put_column(columns, name, [row.get(lower) for row in folded], corrupt)
     if any(line is not None for line in corrupt):
         columns[CORRUPT] = pa.array(corrupt, pa.string())
     if not columns:  # a table without a column has no rows either
