@@ -110,6 +110,24 @@ def test_a_record_of_avro_may_lack_added_columns(tmp_path):
     assert rows.to_pydict() == {"n": [5], "u": [None]}
 
 
+def test_a_union_of_bytes_and_text_in_avro(tmp_path):
+    """A text is read with its escapes, bytes are as they are, whichever stand beside them."""
+    fastavro = pytest.importorskip("fastavro")
+    fields = [{"name": "v", "type": ["null", "bytes", "string"]}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    (tmp_path / "u.avsc").write_text(json.dumps(schema))
+    values = []
+    for value in (rb"\x41", "\\x41", None, b"\xff"):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"v": value})
+        values.append(out.getvalue())
+    columns = Schema((Field("V", "BLOB"),))
+    rows = AvroDecoder(options(schema=str(tmp_path / "u.avsc")), columns).decode(values)
+    elements, rejects = admitted(rows, columns)
+    assert [x["V"] for x in elements] == [rb"\x41", b"A", None, b"\xff"]
+    assert rejects == []
+
+
 def options(schema: str | None = None, registry: str | None = None) -> KafkaOptions:
     start, loss, isolation = "earliest", "stop", "read_committed"
     more = (None, schema, registry, ",", {})
