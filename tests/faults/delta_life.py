@@ -53,16 +53,21 @@ def live(pond: Pond, path: str, rows: int) -> None:
 def sender_of(path: str, done: int = 0) -> DeltaSender:
     """A sender of the sink, whose store knows of so many deliveries."""
     options = {"path": path}
-    position = SinkPosition(f"c{done}", done, done)
+    position = SinkPosition(cursor_of(done), done, done)
     return DeltaSender(SinkDef(7, "s", "delta", options, position=position), options)
+
+
+def cursor_of(number: int) -> str:
+    """A cursor, which begins with the incarnation of the store, as those of feeds do."""
+    return f"3f2a9c.c{number}"
 
 
 def delivery(number: int) -> Delivery:
     """A delivery of one change, whose value is its number."""
     rows = pa.table({"cursor": [number], "timestamp": [number], "change": ["+"], "v": [number]})
     page = Changes(rows, "q", f"r.{number}", number, number)
-    event = FeedEvent("change", f"c{number}", "q", 1, changes=page)
-    return Delivery(f"3f2a9c.7.{number}", "s", f"c{number}", [event], [])
+    event = FeedEvent("change", cursor_of(number), "q", 1, changes=page)
+    return Delivery(f"3f2a9c.7.{number}", "s", cursor_of(number), [event], [])
 
 
 def send(path: str) -> None:

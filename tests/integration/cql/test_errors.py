@@ -92,7 +92,7 @@ STATEMENTS = [
     ("CQL-103", "CREATE QUERY q AS «INSERT» INTO s VALUES (1)", "expected a query"),
     ("CQL-103", "CREATE QUERY q WITH (weight «2») AS SELECT 1", 'expected "="'),
     ("CQL-103", "CREATE QUERY q WITH (weight = «none») AS SELECT 1", 'a value of option "weight"'),
-    ("CQL-103", "ALTER «RELATION» r SET (a = 1)", "expected QUERY"),
+    ("CQL-103", "ALTER «RELATION» r SET (a = 1)", "expected STREAM, QUERY, SINK or SYSTEM"),
     ("CQL-103", "ALTER QUERY q SET «()»", "no option is set"),
     ("CQL-103", "DROP «TABLE» t", "expected QUERY, STREAM, RELATION, SUMMARY or SINK"),
     ("CQL-103", "DROP QUERY q «RESTRICT»", 'unexpected "RESTRICT"'),
