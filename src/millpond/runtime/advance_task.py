@@ -51,7 +51,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         return _look(job)
     ran = run_dataflow(job)
     if isinstance(ran, MillpondError):
-        return _fail(dict.fromkeys((sink.stream_id for sink in job.sinks), ran))
+        return fail(dict.fromkeys((sink.stream_id for sink in job.sinks), ran))
     failures = dict(ran.failures)
     reached: dict[int, int] = {}
     waiting: dict[int, MillpondError] = {}
@@ -79,7 +79,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
         else:
             found[sink.stream_id] = ran.changes[key]
     if any(_is_storage(error) for error in (*failures.values(), *waiting.values())):
-        return _fail({**failures, **waiting})
+        return fail({**failures, **waiting})
     result = write_changes(job, found)
     if result.unwritten is not None:
         # The dataflow has passed the changes that could not be written: the next job makes it anew.
@@ -96,7 +96,7 @@ def advance(job: AdvanceJob) -> AdvanceResult:
     )
 
 
-def _fail(failures: Mapping[int, MillpondError]) -> AdvanceResult:
+def fail(failures: Mapping[int, MillpondError]) -> AdvanceResult:
     """The result of a job that gave nothing: if the storage did not, that is no query's fault."""
     silent = next((error for error in failures.values() if _is_storage(error)), None)
     return (
@@ -187,6 +187,8 @@ def write_changes(job: AdvanceJob, changes: Mapping[int, pa.Table]) -> AdvanceRe
             logged += [(sink, part) for part in parts]
         else:
             derived.append((sink, parts))
+    if any(map(_is_storage, failures.values())):
+        return fail(failures)
     try:
         built = _logs(job.store, logged)
         for sink, parts in derived:

@@ -23,7 +23,7 @@ from millpond.errors import MillpondError
 from millpond.model.owner_only import make_directory
 from millpond.operators.protocol.releasing import ReleaseFigures
 from millpond.runtime.advance_job import AdvanceJob, AdvanceResult
-from millpond.runtime.advance_task import advance, run_dataflow, write_changes
+from millpond.runtime.advance_task import advance, fail, run_dataflow, write_changes
 from millpond.runtime.shards.shard import Shard
 from millpond.state.arrow_file import FileMeta, open_arrow, translate_write_errors, write_bytes
 from millpond.state.file_share import publish_scratch, withdraw_scratch
@@ -36,7 +36,7 @@ class ShardResult:
 
     Attributes:
         changes: By plan, the file of its changes; None: it could not be done.
-        figures: What its operators did and keep.
+        figures: What its operators did and keep; or that the storage gave no answer.
     """
 
     changes: Mapping[str, FileMeta] | None
@@ -63,10 +63,12 @@ def advance_part(job: AdvanceJob) -> AdvanceResult | ShardResult:
     if job.shard is None:
         return advance(job)
     ran = run_dataflow(job)
-    if isinstance(ran, MillpondError) or ran.failures:
-        return ShardResult(None, AdvanceResult())
-    if any(sink.plan.key not in ran.changes for sink in job.sinks):
-        return ShardResult(None, AdvanceResult())
+    if isinstance(ran, MillpondError):
+        return ShardResult(None, fail({0: ran}))
+    missing = {sink.plan.key for sink in job.sinks} - ran.changes.keys()
+    if missing or ran.failures:
+        errors = [*ran.failures.values(), *(ran.held.flow.failed[key] for key in missing)]
+        return ShardResult(None, fail(dict(enumerate(errors))))
     _remove_left(job)
     try:
         files = {key: _write(job.store, table) for key, table in ran.changes.items()}
