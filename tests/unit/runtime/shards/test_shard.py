@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -31,6 +32,13 @@ def test_each_element_is_of_one_shard_and_equal_values_of_the_same(name: str) ->
     assert sum(map(len, values)) == len(set().union(*values))
     if name != "booleans":
         assert min(part.num_rows for part in parts) > table.num_rows // 5
+
+
+def test_nulls_are_of_one_shard_whatever_lies_below_them() -> None:
+    column = pa.array(np.arange(100), mask=np.ones(100, bool))
+    table = pa.table({"k": column})
+    rows = [Shard({"s": "k"}, number, 4).select("s", table).num_rows for number in range(4)]
+    assert sorted(rows) == [0, 0, 0, 100]
 
 
 def test_numbers_of_all_widths_are_hashed_alike() -> None:
