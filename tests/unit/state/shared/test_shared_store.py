@@ -390,3 +390,23 @@ def test_credentials_in_the_url_of_a_place_are_refused_and_not_shown():
     with pytest.raises(MillpondError, match="STORE-604") as refused:
         open_place("s3://key:hidden@bucket/pond")
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_push_that_is_damaged_in_the_shared_place_is_lost_alone(open_store, tmp_path, damage):
+    first = open_store("a")
+    stream = define(first)
+    for value in range(3):
+        push(first, stream, value)
+    first.close()
+    file = sorted((tmp_path / "shared" / "files" / "inbox").iterdir())[1]
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    again = open_store("b")
+    assert again.inbox.recovered.lost == {2}
+    assert [problem.code for problem in again.inbox.recovered.problems] == ["STORE-602"]
+    assert sorted(file.name for file in (tmp_path / "b" / "inbox").glob("[0-9]*")) == [
+        f"{number:012d}.arrow" for number in (1, 3)
+    ]
