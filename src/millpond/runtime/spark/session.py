@@ -61,6 +61,8 @@ _PRIVATE = {
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
+#: What is set for the driver holds for the workers too; unset, each looks at its own machine.
+_TOLD_WORKERS = {DISK_FLOOR, WORKER_MEMORY}
 #: Spark's file of settings in a folder of its configuration.
 _DEFAULTS = "spark-defaults.conf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -191,6 +193,7 @@ def launch_ahead(
 def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """Make the settings of Spark that do not depend on the store, with those that are given."""
     java = check_java()
+    worker_memory()  # a wrong value is refused here and not by each worker
     log4j = resources.files(__package__) / "log4j2.properties"
     options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
     # A JVM without memory would go on with some of its threads dead; another one is started.
@@ -229,8 +232,7 @@ def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str
         "spark.python.worker.reuse": "true",
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
         _DAEMON: _OUR_DAEMON,
-        f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
-        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
+        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k in _TOLD_WORKERS},
         # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
         "spark.python.unix.domain.socket.enabled": "true",
         # With it workers of streaming queries and of other tasks could not be the same ones.
