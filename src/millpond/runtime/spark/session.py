@@ -123,7 +123,10 @@ def start_session(
             _read_settings(session, given)
         except (PySparkException, Py4JJavaError) as error:
             why = find_launch_error(log, begins) if SparkContext._gateway is None else None
-            raise start_error(why or find_reason(error), conf or ()) from None
+            reason = why or find_reason(error)
+            if not local:
+                reason = name_master(reason, str(master))
+            raise start_error(reason, conf or ()) from None
     if local and not {_PYTHON, _DRIVER_PYTHON} & set(given) and _is_own_python():
         session.sparkContext.pythonExec = write_python(directory)
     _quiet_accumulators(session)
@@ -155,6 +158,16 @@ def _is_own_python() -> bool:
 def is_local(master: str | None) -> bool:
     """Whether tasks run in this machine's JVM."""
     return master is None or master.startswith("local")
+
+
+def name_master(reason: str, master: str) -> str:
+    """Why Spark does not start on a cluster, with the master's name, which Spark leaves out.
+
+    Of a standalone master that nobody reaches it says only that its own session is gone.
+    """
+    if "stopped SparkContext" in reason:
+        return f"The master {master} does not answer."
+    return f"The master is {master}. {reason}"
 
 
 def launch_ahead(
