@@ -6,6 +6,7 @@ How arrivals are cut into batches, merging, restarts, and the way of evaluation 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +111,31 @@ def test_rows_are_read_by_timestamp_then_as_they_arrived(
     for at in (12, 14, 16, 18):
         assert fold(result.changes.rows(), at) == answer(rows, at)
     pond.close()
+
+
+@pytest.mark.parametrize("window", ["", " [RANGE 1 HOUR]"])
+@pytest.mark.parametrize("by", ["", "PARTITION BY k "])
+def test_over_takes_equal_rows_as_they_arrived(tmp_path: Path, by: str, window: str) -> None:
+    """DuckDB sorts few rows stably, and many not: 45 elements of one instant are many."""
+    rows = [(10 + n // 45, "kl"[n % 2], str(n), n * 37 % 90) for n in range(90)]
+    expected = []
+    for at, k, v, n in rows:
+        before = [r for r in rows if (r[0], int(r[2])) < (at, int(v)) and (not by or r[1] == k)]
+        last = before[-1][2] if before else None
+        expected.append((v, len(before) + 1, last, sum(r[3] for r in before[-2:]) + n))
+    over = f"({by}ORDER BY ts"
+    text = (
+        f"SELECT v, row_number() OVER {over}) AS r, lag(v) OVER {over}) AS l,"
+        f" sum(n) OVER {over} ROWS 2 PRECEDING) AS t FROM s{window}"
+    )
+    with open_local(tmp_path / "store", clock=ManualClock(SECOND)) as pond:
+        pond.execute(STREAM)
+        for way in ("lazy", "none", "eager"):
+            pond.register(text, name=way, materialize=way)
+        pond.register(text, name="followed", changes="from registration")
+        play(pond, rows, [30, 50])
+        for name in ("lazy", "none", "eager", "followed"):
+            assert sorted(pond.query(name).invoke().rows()) == sorted(expected), name
+        pond.execute("HEARTBEAT s AT TIMESTAMP '1970-01-01 00:01:00'")
+        (result,) = pond.execute("FETCH followed")
+        assert fold(result.changes.rows(), 20) == sorted(expected)
