@@ -16,6 +16,9 @@ from typing import BinaryIO, Protocol
 from millpond.errors import MillpondError
 from millpond.model.owner_only import open_owner_only
 
+#: The key that is created first. Nothing is written where it is not.
+FIRST = "pond.json"
+
 
 class PlaceError(Exception):
     """The storage gave no answer, so the call may have happened, or may happen yet."""

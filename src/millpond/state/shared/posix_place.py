@@ -7,6 +7,7 @@ link may have succeeded although its answer was lost; the file's number of links
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from millpond.model.owner_only import make_directory, open_owner_only
 from millpond.state.arrow_file import sync_directory, sync_file
-from millpond.state.shared.place import PlaceError, write_whole
+from millpond.state.shared.place import FIRST, PlaceError, write_whole
 
 
 class PosixPlace:
@@ -32,7 +33,7 @@ class PosixPlace:
 
     def create(self, key: str, data: bytes) -> bool:
         """Make an object whole; return False, and change nothing, if the key has one."""
-        with self._translate(), self._new_file() as temporary:
+        with self._translate(), self._new_file(founds=key == FIRST) as temporary:
             self._fill(temporary, data)
             return self._link(temporary, self._path(key))
 
@@ -87,9 +88,19 @@ class PosixPlace:
         return self._directory / key
 
     @contextmanager
-    def _new_file(self) -> Iterator[Path]:
-        make_directory(self._directory / ".new")
-        temporary = self._directory / ".new" / uuid.uuid4().hex
+    def _new_file(self, founds: bool = False) -> Iterator[Path]:
+        """Give a path for a file that is to get a key.
+
+        The directory is made with the first key alone. Made at any time, it would be made on the
+        machine's own disk when the storage is not mounted any more, and a driver would acknowledge
+        there what nobody else sees.
+        """
+        folder = self._directory / ".new"
+        if not folder.exists():
+            if not founds and not self._path(FIRST).exists():
+                raise OSError(errno.ENOENT, f"there is no {FIRST}; is the storage mounted?")
+            make_directory(folder)
+        temporary = folder / uuid.uuid4().hex
         try:
             yield temporary
         finally:

@@ -19,7 +19,7 @@ from millpond.model.owner_only import create_owner_only, make_directory
 from millpond.state.database_tables import add_tables, create_tables, fold_row
 from millpond.state.journal.fold import apply_record
 from millpond.state.journal.snapshot import checksum_of
-from millpond.state.shared.place import SharedPlace
+from millpond.state.shared.place import FIRST, SharedPlace
 from millpond.state.shared.shared_log import (
     LogBehind,
     LogReader,
@@ -31,7 +31,6 @@ from millpond.state.shared.shared_log import (
 )
 from millpond.state.shared.shared_record import key_of, list_records
 
-_POND = "pond.json"
 #: The file by which a directory is a store that is not shared.
 _STORE = "FORMAT"
 #: The keys of what the directories of a store hold.
@@ -57,14 +56,14 @@ def found_or_find(place: SharedPlace, format: str) -> str:
     own = {"format": format.strip(), "incarnation": secrets.token_hex(3)}
     if not is_founded(place):
         _check_empty(place)
-        place.create(_POND, json.dumps(own).encode())
+        place.create(FIRST, json.dumps(own).encode())
     try:
-        found = json.loads(place.read(_POND) or b"")
+        found = json.loads(place.read(FIRST) or b"")
         if found["format"] == own["format"]:
             return str(found["incarnation"])
         says = f"It says {found['format']!r}; this Millpond reads {own['format']!r}."
     except (ValueError, KeyError, TypeError):
-        says = f"Its {_POND} cannot be read."
+        says = f"Its {FIRST} cannot be read."
     raise MillpondError(
         "STORE-604",
         f'"{place.url}" has no shared store of this version',
@@ -79,7 +78,7 @@ def is_founded(place: SharedPlace) -> bool:
     Raises:
         PlaceError: the storage gave no answer.
     """
-    return place.read(_POND) is not None
+    return place.read(FIRST) is not None
 
 
 def _check_empty(place: SharedPlace) -> None:
@@ -99,7 +98,7 @@ def _check_empty(place: SharedPlace) -> None:
         )
     has = list_records(place) or list_shared_snapshots(place) or place.list_keys(FILES)
     if has and not is_founded(place):
-        raise damaged_log(place, f"There is no {_POND}, and there are files of a store.")
+        raise damaged_log(place, f"There is no {FIRST}, and there are files of a store.")
 
 
 class SharedFold:

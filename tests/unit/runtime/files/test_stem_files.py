@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.tools.founded_place import founded_place
 from tests.unit.engine.matching.test_led_queries import STREAM, factors
 from tests.unit.engine.scalars.test_user_functions import definition, pickled
 
@@ -33,14 +34,13 @@ from millpond.state.inbox.push_file import (
     write_hidden,
 )
 from millpond.state.shared.place_share import PlaceShare
-from millpond.state.shared.posix_place import PosixPlace
 
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Path]:
     """The driver's directory, on whose path an executor's machine has nothing."""
     directory = tmp_path / "driver"
-    share = PlaceShare(directory, PosixPlace(tmp_path / "place"), lambda: 1)
+    share = PlaceShare(directory, founded_place(tmp_path / "place"), lambda: 1)
     share.spreads = True
     share_directory(directory, share)
     yield directory

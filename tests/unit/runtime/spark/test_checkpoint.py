@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark.checkpoint import Checkpoint, cut_back, note_once
 from millpond.state.file_share import share_directory, unshare_directory
 from millpond.state.shared.place_share import PlaceShare
-from millpond.state.shared.posix_place import PosixPlace
 
 NEEDED = ["metadata", "offsets/11", "sources/0/9.compact", "sources/0/10", "sources/0/11"]
 
@@ -129,7 +129,7 @@ class TwoMachines:
     """One shared store and the folders of two drivers that lead it in turn."""
 
     def __init__(self, base: Path) -> None:
-        self.place, self.base, self.term = PosixPlace(base / "shared"), base, 0
+        self.place, self.base, self.term = founded_place(base / "shared"), base, 0
 
     def lead(self, name: str) -> Path:
         """Have that machine lead; return its folder of the checkpoint."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.disk_floor import DiskRoom
@@ -14,7 +15,6 @@ from millpond.state.file_share import share_directory, unshare_directory
 from millpond.state.shared import cache_room
 from millpond.state.shared.cache_room import CacheRoom
 from millpond.state.shared.place_share import PlaceShare
-from millpond.state.shared.posix_place import PosixPlace
 
 NOW = 1_800_000_000.0
 
@@ -69,7 +69,7 @@ def test_a_worker_that_fetches_makes_room_and_fetches_again(
     tmp_path: Path, free, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache_room, "_LOOK_SECONDS", 0.0)
-    directory, place = tmp_path / "cache", PosixPlace(tmp_path / "place")
+    directory, place = tmp_path / "cache", founded_place(tmp_path / "place")
     share_directory(directory, share := PlaceShare(directory, place, lambda: 0))
     share.keep_room()
     try:

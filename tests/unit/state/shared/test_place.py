@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.tools.faulty_object_store import BUCKET, serve_objects
+from tests.tools.founded_place import founded_place
 
 from millpond.errors import MillpondError
 from millpond.state.shared.object_place import ObjectPlace, open_object_place
@@ -17,7 +18,7 @@ from millpond.state.shared.posix_place import PosixPlace
 @pytest.fixture(params=["posix", "memory", "s3"])
 def place(request, tmp_path, monkeypatch):
     if request.param == "posix":
-        yield PosixPlace(tmp_path / "pond")
+        yield founded_place(tmp_path / "pond")
     elif request.param == "memory":
         store = pytest.importorskip("obstore.store")
         yield ObjectPlace("memory:///", store.MemoryStore())
@@ -71,11 +72,31 @@ def test_a_directory_that_went_away_gives_no_answer(tmp_path):
     (tmp_path / "file").write_text("not a directory")
     place = PosixPlace(tmp_path / "file" / "pond")
     with pytest.raises(PlaceError, match="Not a directory"):
-        place.create("log/1", b"x")
+        place.create("pond.json", b"x")
+
+
+def test_a_directory_that_is_not_mounted_any_more_takes_nothing(tmp_path):
+    """It would be written on the machine's own disk, and acknowledged."""
+    place = founded_place(tmp_path / "mount" / "pond")
+    assert place.create("log/1", b"x")
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "mount").rename(tmp_path / "away")
+    (tmp_path / "mount").mkdir()
+    for write in (
+        lambda: place.create("log/2", b"x"),
+        lambda: place.write("leader.json", b"x"),
+        lambda: place.upload(tmp_path / "file", "files/a"),
+    ):
+        with pytest.raises(PlaceError, match="is the storage mounted"):
+            write()
+    assert list((tmp_path / "mount").iterdir()) == []
+    (tmp_path / "mount").rmdir()
+    (tmp_path / "away").rename(tmp_path / "mount")
+    assert place.create("log/2", b"x")
 
 
 def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path, monkeypatch):
-    place = PosixPlace(tmp_path)
+    place = founded_place(tmp_path)
     place.write("snapshots/1", b"x")
 
     def scandir(path):

@@ -3,16 +3,16 @@
 import json
 
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.state.file_share import share_directory, unshare_directory
 from millpond.state.shared.place_share import PlaceShare
-from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_checkpoint import SharedCheckpoint
 
 
 @pytest.fixture
 def share(tmp_path):
-    place, terms, shared = PosixPlace(tmp_path / "pond"), iter(range(1, 9)), []
+    place, terms, shared = founded_place(tmp_path / "pond"), iter(range(1, 9)), []
 
     def share_as(name):
         term = next(terms)

@@ -3,6 +3,7 @@
 import sqlite3
 
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.errors import MillpondError
 from millpond.state.journal.fold import read_fold
@@ -16,7 +17,7 @@ INSERT = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
 
 @pytest.fixture
 def place(tmp_path):
-    return PosixPlace(tmp_path / "pond")
+    return founded_place(tmp_path / "pond")
 
 
 class Clock:
@@ -31,7 +32,8 @@ def counters(file):
         return dict(database.execute("SELECT name, next FROM counter"))
 
 
-def test_a_store_is_founded_once(place):
+def test_a_store_is_founded_once(tmp_path):
+    place = PosixPlace(tmp_path)
     first = found_or_find(place, "millpond store 3\n")
     assert found_or_find(place, "millpond store 3\n") == first
     with pytest.raises(MillpondError, match="STORE-604"):
@@ -78,7 +80,8 @@ def test_who_waited_for_hours_begins_again_from_a_snapshot(place, tmp_path):
     assert counters(tmp_path / "two.db") == {"c": 2}
 
 
-def test_a_store_is_not_founded_where_one_has_lost_its_first_object(place, tmp_path):
+def test_a_store_is_not_founded_where_one_has_lost_its_first_object(tmp_path):
+    place = PosixPlace(tmp_path / "pond")
     incarnation = found_or_find(place, "millpond store 3\n")
     whole = place.read("pond.json")
     SharedFold(place, incarnation, tmp_path / "one.db").take_over("a" * 16)
@@ -92,6 +95,7 @@ def test_a_store_is_not_founded_where_one_has_lost_its_first_object(place, tmp_p
 
 def test_a_store_is_not_founded_in_the_directory_of_a_store_of_its_own(place):
     place.write("FORMAT", b"millpond store 3\n")
+    place.remove("pond.json")
     with pytest.raises(MillpondError, match="has a store of its own"):
         found_or_find(place, "millpond store 3\n")
 

@@ -1,12 +1,12 @@
 """The shared log: who leads, and what becomes of answers that are lost or come too late."""
 
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.errors import MillpondError
 from millpond.state.journal.record import decode_body
 from millpond.state.shared.object_place import ObjectPlace
 from millpond.state.shared.place import PlaceError
-from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_log import (
     SURE_SECONDS,
     TRIM_SECONDS,
@@ -54,7 +54,7 @@ class LosingPlace:
 @pytest.fixture(params=["posix", "object"])
 def place(request, tmp_path):
     if request.param == "posix":
-        return LosingPlace(PosixPlace(tmp_path / "pond"))
+        return LosingPlace(founded_place(tmp_path / "pond"))
     store = pytest.importorskip("obstore.store")
     return LosingPlace(ObjectPlace("memory:///", store.MemoryStore()))
 

@@ -6,6 +6,7 @@ import threading
 import duckdb
 import pyarrow as pa
 import pytest
+from tests.tools.founded_place import founded_place
 
 from millpond.catalog.objects import StreamDef
 from millpond.errors import MillpondError
@@ -380,8 +381,8 @@ def test_who_leads_without_a_server_says_so(open_store, eventually):
         b'{"driver": "a", "term": 1, "url": "", "beat": 1, "has_left": 7}',
     ],
 )
-def test_a_word_that_is_none_is_passed_over(url, word):
-    place = open_place(url)
+def test_a_word_that_is_none_is_passed_over(tmp_path, word):
+    place = founded_place(tmp_path)
     place.write("leader.json", word)
     assert read_leader(place) is None
 
