@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.tools.founded_place import founded_place
+
 from millpond.state.arrow_file import open_arrow
 from millpond.state.file_share import DIRECTORY_VARIABLE, PLACE_VARIABLE, fetch, share_of
 
@@ -17,6 +19,7 @@ write_arrow(Path(sys.argv[1]), pa.table({"a": [1, 2]}))
 
 def test_a_worker_gives_what_it_writes_to_everybody(tmp_path, monkeypatch):
     directory, place = tmp_path / "store", tmp_path / "place"
+    founded_place(place)
     (directory / "segments").mkdir(parents=True)
     file = directory / "segments" / "a.arrow"
     environment = {DIRECTORY_VARIABLE: str(directory), PLACE_VARIABLE: str(place)}
