@@ -20,8 +20,7 @@ from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.cost_model import KEPT, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Scalars
-from millpond.operators.source import is_of_one_stream
+from millpond.operators.protocol.node import Node, Operator, Scalars, is_of_one_stream
 from millpond.operators.structures.bag import Bag
 
 

@@ -20,8 +20,7 @@ from millpond.model.functions import shows_order
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
-from millpond.operators.protocol.node import Operator, Scalars, Unary
-from millpond.operators.source import is_of_one_stream
+from millpond.operators.protocol.node import Operator, Scalars, Unary, is_of_one_stream
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.key_numbers import KeyNumbers
 

@@ -86,13 +86,6 @@ class RelationSource(_Source):
         return EdgeEstimate(0.01, 0.01, 100_000.0, (UNKNOWN,) * len(self.types))
 
 
-def is_of_one_stream(node: Node) -> bool:
-    """Whether each row of a node is made of one element of one stream."""
-    while len(node.inputs) == 1:
-        (node,) = node.inputs
-    return isinstance(node, StreamSource)
-
-
 class _PassThrough:
     """Passes its input on."""
 
