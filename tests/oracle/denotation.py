@@ -146,6 +146,7 @@ def denote(
             _point_to_table(table, f"leaf_{number}")
         for select in tree.find_all(exp.Select):
             select.args.pop(PERIOD, None)
+        _order_equal_rows(tree)
         tree = replace_negations(connection, tree)
         answer = _answer(connection, tree)
         answer = answer.rename_columns(_make_distinct(answer.column_names))
@@ -318,6 +319,37 @@ def _find_period(table: exp.Table) -> Period | None:
                 return Period(_read_bound(period.args["begin"]), _read_bound(period.args["end"]))
         inner = outer
     return None
+
+
+def _order_equal_rows(tree: exp.Expr) -> None:
+    """Order what OVER finds equal by arrival, where a window function over one stream shows that.
+
+    A table has its stream's elements by timestamp and arrival.
+    """
+    for select in tree.find_all(exp.Select):
+        source = select.args["from_"].this if select.args.get("from_") else None
+        if not isinstance(source, exp.Table) or not source.name.startswith("leaf_"):
+            continue
+        if select.args.get("joins") or source.args.get("joins"):
+            continue
+        for window in select.find_all(exp.Window):
+            if window.find_ancestor(exp.Query) is not select or window.args.get("alias"):
+                continue
+            called, spec = window.this, window.args.get("spec")
+            while isinstance(called, exp.IgnoreNulls | exp.RespectNulls | exp.Filter):
+                called = called.this
+            excludes = spec is not None and spec.args.get("exclude")
+            shows = called.name.lower() in ("row_number", "lag", "lead", "ntile")
+            if spec is not None and spec.args["kind"] == "ROWS":
+                shows |= not excludes
+            elif called.name.lower() in ("first", "first_value") and window.args.get("order"):
+                begins = spec is None or spec.args["start"] == "UNBOUNDED"
+                ends = spec is None or spec.args["end"] in (None, "CURRENT ROW")
+                shows |= begins and ends and not excludes
+            if shows:
+                known = window.args["order"].expressions if window.args.get("order") else []
+                place = exp.column("rowid", table=source.alias_or_name, quoted=True)
+                window.set("order", exp.Order(expressions=[*known, exp.Ordered(this=place)]))
 
 
 def _read_bound(node: PeriodBound) -> Bound:

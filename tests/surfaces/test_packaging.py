@@ -1,8 +1,9 @@
-"""The container file and the systemd unit say what the command line, and systemd, understand."""
+"""The container file, the manifest and systemd's unit say what the command line understands."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -14,12 +15,15 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from typer.main import get_command
 
 from millpond.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "packaging" / "millpond.service"
+ENTRYPOINT = ROOT / "packaging" / "entrypoint.sh"
+MANIFEST = (ROOT / "packaging" / "kubernetes.yaml").read_text()
 CONTAINER = (ROOT / "packaging" / "Containerfile").read_text()
 
 
@@ -81,13 +85,51 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 def test_the_container_starts_a_server_that_others_reach() -> None:
     instructions = list_instructions()
     found = dict(instructions)
-    words = [*json.loads(found["ENTRYPOINT"]), *json.loads(found["CMD"])]
-    name, given, values = find_command(words[1:])
-    assert (words[0], name, values["--host"]) == ("millpond", "serve", "0.0.0.0")
+    assert json.loads(found["ENTRYPOINT"]) == [ENTRYPOINT.name]
+    name, given, values = find_command(json.loads(found["CMD"]))
+    assert (name, values["--host"]) == ("serve", "0.0.0.0")
     assert values["--store"] == found["VOLUME"]
     assert "--insecure" not in given
     assert found["ENV"].startswith("MILLPOND_TOKENS=")
     assert found["USER"] == "millpond"
+
+
+def test_the_container_runs_millpond_with_what_it_is_given(tmp_path: Path) -> None:
+    assert os.access(ENTRYPOINT, os.X_OK)
+    stand_in = tmp_path / "millpond"
+    stand_in.write_text('#!/bin/sh\necho "$@"\n')
+    stand_in.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [ENTRYPOINT, "serve", "--port", "1"],
+        env={"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "--log-format json serve --port 1\n"
+
+
+def test_the_manifest_of_kubernetes_starts_drivers_that_are_found() -> None:
+    objects = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(MANIFEST)}
+    pods = objects["StatefulSet", "millpond"]["spec"]["template"]
+    driver = pods["spec"]["containers"][0]
+    words = [part for word in driver["args"] for part in word.split("=", 1)]
+    name, given, values = find_command(words)
+    assert name == "serve"
+    assert "--insecure" not in given
+    volumes = dict(instruction for instruction in list_instructions() if instruction[0] == "VOLUME")
+    assert values["--store"] == volumes["VOLUME"]
+    for service in ("millpond", "millpond-drivers"):
+        spec = objects["Service", service]["spec"]
+        assert spec["selector"] == pods["metadata"]["labels"]
+        assert spec["ports"][0]["port"] == driver["ports"][0]["containerPort"] == 6455
+    for probe in ("readinessProbe", "livenessProbe"):
+        called = driver[probe]["httpGet"]
+        assert f"--allow-host={called['httpHeaders'][0]['value']}" in driver["args"]
+    assert "--spark-conf=spark.kubernetes.container.image=" + driver["image"] in driver["args"]
+    user = pods["spec"]["securityContext"]["runAsUser"]
+    assert f"useradd --uid {user} " in CONTAINER
 
 
 def test_the_container_has_what_it_copies_and_a_python_that_is_supported() -> None:

@@ -352,9 +352,9 @@ def _feed_input(
     rows = _list_events(history, after, upto)
     rows.sort(key=lambda entry: entry[0])
     if tears:
-        rows = [row for row in rows if row[0] < upto or upto == LATE or _comes_first(row)]
+        rows = [row for row in rows if row[0] < upto or upto == LATE or comes_first(row)]
         rest = _list_events(history, after - 1, after)
-        rows = [row for row in rest if not _comes_first(row)] + rows
+        rows = [row for row in rest if not comes_first(row)] + rows
     return _make_delta(node, rows)
 
 
@@ -389,7 +389,7 @@ def _list_events(history: Sequence[Life], after: int, upto: int) -> list[Event]:
     return rows
 
 
-def _comes_first(event: Event) -> bool:
+def comes_first(event: Event) -> bool:
     """Whether a line of a cut's instant comes before the cut."""
     return (event[1] + event[2] + len(str(event[3]))) % 2 == 0
 

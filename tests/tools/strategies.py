@@ -219,8 +219,40 @@ def windows(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...]) -> str:
 
 _KINDS = (
     *("select", "select", "star", "group", "scalar", "distinct", "join", "join", "outer"),
-    *("set", "exists", "in", "period", "nested", "negation", "filtered"),
+    *("set", "exists", "in", "period", "nested", "negation", "filtered", "over", "over"),
 )
+
+#: Window functions in the order of time, and the frames of those that have one.
+_NUMBERING = ("row_number()", "rank()", "dense_rank()", "lag(v)", "lag(k, 2, 'none')")
+_FRAMED = (
+    "count(*)",
+    "sum(v)",
+    "avg(v)",
+    "min(k)",
+    "max(v)",
+    "count(DISTINCT k)",
+    "first_value(v)",
+)
+_OVER_FRAMES = (
+    *("", "", " ROWS UNBOUNDED PRECEDING", " ROWS 2 PRECEDING", " RANGE CURRENT ROW"),
+    *(" ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING", " RANGE INTERVAL 2 SECONDS PRECEDING"),
+)
+
+
+@st.composite
+def _window_functions(draw: st.DrawFn) -> str:
+    """Draw window functions in the order of time; of the first value frames of time are left open.
+
+    Which of the rows of one instant is the first in a frame of time is not defined.
+    """
+    by = draw(st.sampled_from(("", "", "PARTITION BY k ", "PARTITION BY v, k ")))
+    frame = draw(st.sampled_from(_OVER_FRAMES))
+    call = draw(st.sampled_from(_FRAMED))
+    if call.startswith("first") and "RANGE" in frame:
+        call = "count(v)"
+    number = draw(st.sampled_from(_NUMBERING))
+    over = draw(st.sampled_from((by, "PARTITION BY k ")))
+    return f"{call} OVER ({by}ORDER BY ts{frame}) AS x, {number} OVER ({over}ORDER BY ts) AS y"
 
 
 @st.composite
@@ -287,6 +319,10 @@ def queries(draw: st.DrawFn, sources: tuple[Stream, ...]) -> str:
             no = draw(st.sampled_from(("", "NOT ")))
             inside = f"RANGE {size} SECONDS{slide} WHERE v {no}IN (SELECT o.v FROM {second} o)"
             return f"SELECT k, count(*) AS n FROM {one.name} [{inside}]{where} GROUP BY k"
+        case "over":
+            whole = draw(st.sampled_from((one.name, one.name, leaf)))
+            chosen = draw(st.sampled_from(("", "", " QUALIFY y IS NOT NULL")))
+            return f"SELECT k, v, {draw(_window_functions())} FROM {whole}{where}{chosen}"
         case "period":
             return f"SELECT k, v FROM {one.name}{where} {draw(st.sampled_from(_PERIODS))}"
         case _:

@@ -70,6 +70,9 @@ class Project(Unary):
         expression = self.expressions[place]
         return expression if isinstance(expression, int) else None
 
+    def find_times(self) -> frozenset[int] | None:
+        return self.trace_times()
+
     def _find_copied(self, place: int) -> int | None:
         """The place of the input's column whose value an expression is; None if it is none."""
         expression = self.expressions[place]

@@ -49,6 +49,9 @@ class Sample(Unary):
     def trace_column(self, place: int) -> int | None:
         return place
 
+    def find_times(self) -> frozenset[int] | None:
+        return self.trace_times()
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         return replace(given, arrivals=given.arrivals * self.percent / 100)

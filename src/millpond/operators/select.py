@@ -46,6 +46,9 @@ class Select(Unary):
     def trace_column(self, place: int) -> int | None:
         return place
 
+    def find_times(self) -> frozenset[int] | None:
+        return self.trace_times()
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         if self.input.feed is not None and self.input.feed[0] == "stream":

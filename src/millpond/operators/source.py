@@ -1,6 +1,7 @@
-"""Sources of deltas: the elements of a stream, the changes of a relation.
+"""Sources of deltas: the elements of a stream, the changes of a relation, one row for ever.
 
-A source's operator does nothing; the runner of the plan passes it the rows of its feed.
+The operator of a stream or relation does nothing; the runner of the plan passes it the rows of its
+feed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import MONOTONIC, RELATION
+from millpond.model.time import BEGINNING
 from millpond.operators.protocol.cost_model import UNKNOWN, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars
@@ -62,11 +65,20 @@ class _Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class StreamSource(_Source):
-    """A stream's elements: each begins at its timestamp and never leaves."""
+    """A stream's elements: each begins at its timestamp and never leaves.
+
+    Attributes:
+        timestamp: The column that holds the elements' timestamps; None if no column does.
+    """
+
+    timestamp: str | None = None
 
     name = "stream"
     edge = MONOTONIC
     is_stateless = True
+
+    def find_times(self) -> frozenset[int]:
+        return frozenset(p for p, c in enumerate(self.columns) if c in (self.timestamp, TIMESTAMP))
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         columns = tuple(known.column(self.source, c) for c in self.columns)
@@ -94,6 +106,37 @@ class _PassThrough:
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
         return delta
+
+    def size(self) -> int:
+        return 0
+
+
+_ONE = positional_schema([pa.bool_()])
+
+
+@dataclass(frozen=True, eq=False)
+class OneRow(Node):
+    """The row that a SELECT without FROM reads, from the beginning of time for ever."""
+
+    schema = _ONE
+    name = "one row"
+    edge = MONOTONIC
+    identity = ()
+
+    def operator(self) -> Operator:
+        return _GivesOneRow()
+
+
+class _GivesOneRow:
+    def __init__(self) -> None:
+        self._given = False
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        if self._given:
+            return Delta.empty(_ONE)
+        self._given = True
+        row = pa.RecordBatch.from_arrays([pa.array([True])], schema=_ONE)
+        return Delta.of(row, np.full(1, BEGINNING, np.int64))
 
     def size(self) -> int:
         return 0

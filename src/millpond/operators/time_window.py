@@ -105,6 +105,10 @@ class TimeWindow(Unary):
     def trace_column(self, place: int) -> int | None:
         return place if self.keep is None else self.keep[place]
 
+    def find_times(self) -> frozenset[int] | None:
+        keeps = self.in_order and isinstance(self.window, Unbounded)
+        return self.trace_times() if keeps else None
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         at, until = lifetimes(self.window, np.zeros(1, np.int64))

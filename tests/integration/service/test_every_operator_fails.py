@@ -42,6 +42,7 @@ QUERIES = {
     "RStream": (f"RSTREAM(SELECT k FROM s {W})", "aware"),
     "Instants": (f"RSTREAM(SELECT k FROM s {W})", "aware"),
     "Boundaries": ("RSTREAM(SELECT k FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS])", "aware"),
+    "RunningFrames": ("SELECT k, sum(v) OVER (ORDER BY ts) AS x FROM s", "aware"),
     "Sample": (f"SELECT k FROM s SAMPLE(99) {W}", "aware"),
     "Select": (f"SELECT k FROM s {W} WHERE v > 0", "aware"),
     "Semijoin": (f"SELECT k FROM s {W} WHERE k NOT IN (SELECT 'x' || k FROM t {W})", "aware"),

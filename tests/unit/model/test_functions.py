@@ -10,7 +10,7 @@ import pytest
 
 from millpond.model import functions
 from millpond.model.functions import ALLOWED, FUNCTIONS, Kind, Refusal, find_function
-from millpond.planner.dataflow.group_by import find_recognizers
+from millpond.planner.dataflow.aggregate_calls import find_recognizers
 from millpond.planner.resolve.duckdb_tree import find_calls, syntax_tree
 
 #: What DuckDB's parser makes of syntax, so that no function has the name.

@@ -11,7 +11,7 @@ import pkgutil
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +46,7 @@ from millpond.operators.aggregation.aggregates.average import Average
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.min_max import MinMax
 from millpond.operators.aggregation.aggregates.sum import SumOfDoubles
+from millpond.operators.aggregation.frames import RowFrame
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.distinct_announcing import DistinctAnnouncing
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
@@ -55,7 +56,6 @@ from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.join import Join
 from millpond.operators.negation import Negation
 from millpond.operators.nrr_join import NrrJoin
-from millpond.operators.one_row import OneRow
 from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project, Unnest
 from millpond.operators.protocol.delta import Delta, positional_schema
@@ -65,11 +65,17 @@ from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
 from millpond.operators.rows_window import RowsWindow
 from millpond.operators.rstream import Boundaries, Instants, RStream
+from millpond.operators.running_frames import (
+    EarlierValue,
+    FramedAggregate,
+    RowNumber,
+    RunningFrames,
+)
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
-from millpond.operators.source import RelationSource, StreamSource
+from millpond.operators.source import OneRow, RelationSource, StreamSource
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
@@ -687,6 +693,96 @@ def test_rows_windows(data: st.DataObject) -> None:
         return kept
 
     check_window(RowsWindow(elements(), count, by), data, held_at)
+
+
+FRAMES = (
+    RowFrame(None),
+    RowFrame(2),
+    RowFrame(3, 1),
+    RowFrame(None, 2),
+    RowFrame(0),
+    RowFrame(None, of_time=True),
+    RowFrame(4, of_time=True),
+    RowFrame(0, of_time=True),
+)
+
+
+def _comes_later(life: Life) -> bool:
+    """Whether a row comes in the later of the steps between which its instant is torn."""
+    return not checking.comes_first((life.at, life.until, 1, life.row))
+
+
+@CONFORMANCE
+@given(st.data())
+def test_running_frames(data: st.DataObject) -> None:
+    """Each row once, with what its partition held when it came; however the feed is cut."""
+    by = data.draw(st.sampled_from(((), (0,))))
+    frames = data.draw(st.lists(st.sampled_from(FRAMES), min_size=1, max_size=3, unique=True))
+    other = data.draw(st.sampled_from(((), (1,), (0, 1))))
+    lag = data.draw(st.integers(1, 3))
+    numbers = (pa.int64(), pa.float64())
+    calls = (
+        *(FramedAggregate(by, numbers[0], f, Count(Argument(), numbers[0])) for f in frames),
+        *(
+            FramedAggregate(by, numbers[1], f, MinMax(Argument(1, numbers[1]), numbers[1], True))
+            for f in frames
+        ),
+        *(RowNumber(other, numbers[0], name) for name in ("row_number", "rank", "dense_rank")),
+        EarlierValue(by, TYPES[0], 0, lag),
+        EarlierValue(by, numbers[1], 1, lag, 1),
+        EarlierValue(other, TYPES[0], 0, None),
+    )
+    node = RunningFrames(elements(), 2, calls)
+    # Within an instant rows come as the checks cut them: in two parts, each in its order.
+    feed = [
+        life
+        for _, lives in groupby(data.draw(histories(ROWS, MONOTONIC)), lambda life: life.at)
+        for life in sorted(lives, key=_comes_later)
+    ]
+
+    def rows_at(feed, now):  # type: ignore[no-untyped-def]
+        there = [e for e in feed if e.at <= now]
+        return [(*e.row, *values_of(there, number)) for number, e in enumerate(there)]
+
+    def partition(there, number, by):  # type: ignore[no-untyped-def]
+        """The elements of an element's partition, and its place among them."""
+        keys = [tuple(normalize(e.row[p]) for p in by) for e in there]
+        places = [n for n, key in enumerate(keys) if key == keys[number]]
+        return [there[n] for n in places], places.index(number)
+
+    def values_of(there, number):  # type: ignore[no-untyped-def]
+        at = there[number].at
+        own, place = partition(there, number, by)
+        held = []
+        for f in frames:
+            if f.of_time:
+                held.append(
+                    [e for e in own if e.at <= at and (f.start is None or e.at >= at - f.start)]
+                )
+            else:
+                first = 0 if f.start is None else max(0, place - f.start)
+                held.append(own[first : max(0, place - f.end + 1)])
+        yield from (len(some) for some in held)
+        for some in held:
+            values = [e.row[1] for e in some if e.row[1] is not None]
+            yield max(values, key=lambda v: (v != v, v), default=None)
+        others, mine = partition(there, number, other)
+        before = [e.at for e in others if e.at < at]
+        yield from (mine + 1, len(before) + 1, len(set(before)) + 1)
+        earlier = own[place - lag] if place >= lag else None
+        yield None if earlier is None else earlier.row[0]
+        yield there[number].row[1] if earlier is None else earlier.row[1]
+        yield others[0].row[0]
+
+    for at_once, torn in (([40], False), (cut := [*data.draw(cuts()), 40], False), (cut, True)):
+        run = checking.run(node, {"stream": feed}, at_once, through_instants=torn)
+        for now in range(-1, 35):
+            found = sum_deltas(run.deltas, now)
+            expected = Counter(tuple(map(normalize, row)) for row in rows_at(feed, now))
+            assert found == expected, (now, at_once, torn)
+        if not torn:
+            checking.check_pattern(node, run.deltas)
+    checking.check_shards(node, {"stream": feed}, cut, run, (None,))
 
 
 @CONFORMANCE

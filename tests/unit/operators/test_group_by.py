@@ -27,7 +27,7 @@ from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.source import RelationSource
-from millpond.planner.dataflow.group_by import find_recognizers
+from millpond.planner.dataflow.aggregate_calls import find_recognizers
 
 
 class NoScalars:

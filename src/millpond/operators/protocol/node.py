@@ -257,6 +257,15 @@ class Node(ABC):
         """The place of its input's column that it passes on unchanged at a place; None if none."""
         return None
 
+    def find_times(self) -> frozenset[int] | None:
+        """Find the columns that hold the instant at which each row comes, and its place in order.
+
+        Returns:
+            The columns' places. None: rows may leave, or they do not come in the order of the
+            elements of one stream.
+        """
+        return None
+
     def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
         """Find by what its inputs can be divided so that its shards' rows are together its rows.
 
@@ -401,3 +410,11 @@ class Unary(Node):
     @property
     def edge(self) -> Edge:
         return self.input.edge
+
+    def trace_times(self) -> frozenset[int] | None:
+        """As `find_times`, for a node that passes rows on one by one, in their order."""
+        below = self.input.find_times()
+        if below is None:
+            return None
+        traced = {place: self.trace_column(place) for place in range(len(self.schema))}
+        return frozenset(place for place, source in traced.items() if source in below)

@@ -48,6 +48,7 @@ from millpond.planner.check.texts import check_texts
 from millpond.planner.check.typecheck import TypeCheck
 from millpond.planner.joins import JoinShape, find_join
 from millpond.planner.residual import LEAF, write_residual_sql
+from millpond.planner.resolve.equal_rows import order_equal_rows
 from millpond.planner.resolve.estimates import name_estimates
 from millpond.planner.resolve.from_clause import is_more_than_a_projection
 from millpond.planner.resolve.inner_streams import name_inner_streams
@@ -126,6 +127,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names, text_epoch: int | None) ->
     leaves = _number_leaves(resolver.leaves, body)
     push_down(resolver.scopes)
     order_counted_elements(resolver.scopes)
+    order_equal_rows(resolver.scopes)
     mark_nrr_joins(resolver.scopes, leaves, text)
     prepare_negations(body, resolver.scopes, text)
     streams_read = [leaf for leaf in leaves if leaf.is_stream]

@@ -42,9 +42,10 @@ from millpond.planner.dataflow.join_items import join_items
 from millpond.planner.dataflow.joins import eliminate_duplicates
 from millpond.planner.dataflow.nrr_join import has_nrr, join_nrrs
 from millpond.planner.dataflow.recompute_groups import ListedItem as Listed
-from millpond.planner.dataflow.recompute_groups import recompute_grouped, recompute_partitions
+from millpond.planner.dataflow.recompute_groups import recompute_grouped
 from millpond.planner.dataflow.subquery_conditions import Subqueries
 from millpond.planner.dataflow.top_k import Cut
+from millpond.planner.dataflow.window_functions import plan_window_functions
 from millpond.planner.optimize.choices import Choices
 from millpond.planner.residual import LEAF, replace_literals, to_slices
 from millpond.planner.resolve.ages import COLUMNS, write_aged
@@ -177,7 +178,7 @@ class Compiler:
         if has_windows or node.args.get("qualify"):
             if node.args.get("group") or node.args.get("having") or _has_plain_aggregates(node):
                 raise Unsupported("window functions over groups")
-            found = recompute_partitions(node, frame, self._list_columns(node, frame))
+            found = plan_window_functions(node, frame, self._list_columns(node, frame))
         elif is_grouped(node):
             found = self._compile_grouped(node, frame)
         else:

@@ -7,32 +7,23 @@ expressions over the group-by's row.
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
 
-import duckdb
-import pyarrow as pa
 from sqlglot import exp
 
-from millpond.operators.aggregation import aggregates as catalogue
-from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall
-from millpond.operators.aggregation.measures import Argument
+from millpond.operators.aggregation.aggregate import Aggregate
 from millpond.operators.expire import announce_expirations
 from millpond.operators.group_by import GroupBy, Grouping
-from millpond.planner.dataflow.column_types import find_expression_types, type_names
+from millpond.planner.dataflow.aggregate_calls import HUGEINT, CallReader
+from millpond.planner.dataflow.column_types import type_names
 from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_columns, select
 from millpond.planner.dataflow.grouping_sets import expand_grouping_sets
-from millpond.planner.resolve.placement import find_aggregate, has_aggregate, is_aggregate
+from millpond.planner.resolve.placement import has_aggregate, is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
-from millpond.synopses.order_keys import can_be_ordered
 
 #: The name of the group-by's row, and the prefixes of its columns.
 _ROW, _KEY, _VALUE = "__group", "k", "a"
-#: The Arrow type of DuckDB's HUGEINT, which DuckDB would read back as a DECIMAL.
-_HUGEINT = pa.decimal128(38, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +101,7 @@ class _Grouping:
         every: Sequence[exp.Expr] = (),
     ) -> None:
         self._node, self._frame = node, frame
+        self._reader = CallReader(frame)
         self._aliases = {
             item.alias.lower(): item.unalias() for item in node.expressions if item.alias
         }
@@ -120,17 +112,17 @@ class _Grouping:
         )
         #: SQL of keys that only other grouping sets have -> their types; NULL in this set's rows.
         self._absent: dict[str, str] = {}
-        here = {self._sql(key) for key in self._keys}
+        here = {self._reader.sql(key) for key in self._keys}
         others = [
             k
             for k in self._check_and_dedupe([self._key(k) for k in every])
-            if self._sql(k) not in here
+            if self._reader.sql(k) not in here
         ]
-        types = self._types_of([self._column(key) for key in others])
+        types = self._reader.types_of([self._reader.column(key) for key in others])
         for key, name in zip(others, type_names(types), strict=True):
-            self._absent[self._sql(key)] = name
+            self._absent[self._reader.sql(key)] = name
         #: SQL of each key -> its number; SQL of each aggregate -> its number.
-        self._places = {self._sql(key): place for place, key in enumerate(self._keys)}
+        self._places = {self._reader.sql(key): place for place, key in enumerate(self._keys)}
         self._calls: dict[str, int] = {}
         self._aggregates: list[Aggregate] = []
 
@@ -154,8 +146,8 @@ class _Grouping:
         having = self._node.args.get("having")
         written = list(split_conjuncts(having.this if having is not None else None))
         conditions = [self._over_groups(self._with_aliases(c)) for c in written]
-        key_types = self._types_of([self._column(key) for key in self._keys])
-        by = tuple(self._column(key) for key in self._keys)
+        key_types = self._reader.types_of([self._reader.column(key) for key in self._keys])
+        by = tuple(self._reader.column(key) for key in self._keys)
         text = ", ".join(key.sql() for key in self._keys)
         grouping = Grouping(announce_expirations(self._frame.node), by, tuple(key_types), text)
         shown = ", ".join(self._calls)
@@ -197,7 +189,7 @@ class _Grouping:
         for key in keys:
             if key.is_star or key.find(exp.Query) is not None or has_aggregate(key):
                 raise Unsupported("GROUP BY something else than expressions of rows")
-            found.setdefault(self._sql(key), key)
+            found.setdefault(self._reader.sql(key), key)
         return list(found.values())
 
     def _with_aliases(self, expression: exp.Expr) -> exp.Expr:
@@ -214,7 +206,7 @@ class _Grouping:
             if self._frame.find(column) is None:
                 is_one = isinstance(named, exp.Column | exp.Func | exp.Filter | exp.WithinGroup)
                 column.replace(named.copy() if is_one else exp.Paren(this=named.copy()))
-            elif self._sql(named) != self._sql(column):
+            elif self._reader.sql(named) != self._reader.sql(column):
                 raise Unsupported("a name of a column and of something in the SELECT list")
         return holder.this
 
@@ -235,11 +227,11 @@ class _Grouping:
             node.replace(exp.cast(exp.Literal.number(self._grouping_bits(node)), "BIGINT"))
             return
         if not has_aggregate(node):
-            absent = self._absent.get(self._sql(node)) if self._frame.covers(node) else None
+            absent = self._absent.get(self._reader.sql(node)) if self._frame.covers(node) else None
             if absent is not None and not isinstance(node, exp.Literal):
                 node.replace(exp.cast(exp.Null(), absent, dialect="duckdb"))
                 return
-            place = self._places.get(self._sql(node)) if self._frame.covers(node) else None
+            place = self._places.get(self._reader.sql(node)) if self._frame.covers(node) else None
             if place is not None and not isinstance(node, exp.Literal):
                 node.replace(exp.column(f"{_KEY}{place}", table=_ROW))
                 return
@@ -248,7 +240,7 @@ class _Grouping:
         elif _is_call(node):
             place = self._call(node)
             column: exp.Expr = exp.column(f"{_VALUE}{place}", table=_ROW)
-            if not is_whole and self._aggregates[place].type == _HUGEINT:
+            if not is_whole and self._aggregates[place].type == HUGEINT:
                 column = exp.cast(column, "INT128")
             node.replace(column)
             return
@@ -259,7 +251,7 @@ class _Grouping:
         """Compute GROUPING: a bit for each argument, set if it is no key of this grouping set."""
         bits = 0
         for argument in node.expressions:
-            sql = self._sql(self._with_aliases(argument))
+            sql = self._reader.sql(self._with_aliases(argument))
             if sql not in self._places and sql not in self._absent:
                 raise Unsupported("GROUPING of what is not grouped by")
             bits = 2 * bits + (sql in self._absent)
@@ -267,132 +259,17 @@ class _Grouping:
 
     def _call(self, node: exp.Expr) -> int:
         """Return the number of an aggregate in the group-by; equal aggregates have one number."""
-        sql = self._sql(node)
+        sql = self._reader.sql(node)
         place = self._calls.get(sql)
         if place is None:
             place = self._calls[sql] = len(self._aggregates)
-            self._aggregates.append(self._recognize(node, sql))
+            self._aggregates.append(self._reader.recognize(node, sql))
         return place
-
-    def _recognize(self, node: exp.Expr, sql: str) -> Aggregate:
-        shown = node.sql()
-        chosen: exp.Expr | None = None
-        if isinstance(node, exp.Filter):
-            chosen, node = node.expression.this, node.this
-        descending, ordered = False, None
-        if isinstance(node, exp.WithinGroup):
-            (ordered,) = node.expression.expressions
-            descending, node = bool(ordered.args.get("desc")), node.this
-        function = find_aggregate(node)
-        if function is None:
-            raise Unsupported(shown)
-        name = function.synonym_of or function.name
-        arguments = [
-            a for a in (node.args.get("this"), *node.expressions) if isinstance(a, exp.Expr)
-        ]
-        if ordered is not None:
-            arguments = [ordered.this, *arguments]
-        once = bool(arguments) and isinstance(arguments[0], exp.Distinct)
-        if once:
-            (*arguments,) = arguments[0].expressions
-        if name == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
-            arguments = []
-        share: float | None = None
-        if len(arguments) == 2 and not once and name.startswith("quantile"):
-            share = _number(arguments.pop())
-        if len(arguments) > 1 or any(
-            isinstance(a, exp.Order | exp.Distinct | exp.Star) or a.find(exp.Query)
-            for a in arguments
-        ):
-            raise Unsupported(shown)
-        if chosen is not None and chosen.find(exp.Query) is not None:
-            raise Unsupported(shown)
-        argument, of = self._argument(arguments, chosen, once)
-        if once and (of is None or not can_be_ordered(of)):
-            raise Unsupported(shown)
-        (gives,) = self._types_of([sql])
-        call = AggregateCall(name, argument, of, gives, share, descending)
-        recognize = find_recognizers().get(name)
-        found = None if recognize is None else recognize(call)
-        if found is None:
-            raise Unsupported(shown)
-        return found
-
-    def _argument(
-        self, arguments: list[exp.Expr], chosen: exp.Expr | None, once: bool
-    ) -> tuple[Argument, pa.DataType | None]:
-        column: int | str | None = None
-        filtered = self._filter(chosen)
-        if arguments:
-            column = self._column(arguments[0])
-            if isinstance(column, str) and filtered is not None:
-                # The argument is not computed for rows that FILTER removes: it may fail on them.
-                column = f"CASE WHEN {_as_sql(filtered)} THEN ({column}) END"
-        of = None if column is None else self._types_of([column])[0]
-        return Argument(column, of, filtered, once), of
-
-    def _filter(self, chosen: exp.Expr | None) -> int | str | None:
-        if chosen is None:
-            return None
-        column = self._column(chosen)
-        if isinstance(column, int) and pa.types.is_boolean(self._types_of([column])[0]):
-            return column
-        return f"CAST(({_as_sql(column)}) AS BOOLEAN)"
-
-    def _column(self, expression: exp.Expr) -> int | str:
-        while isinstance(expression, exp.Paren):
-            expression = expression.this
-        if isinstance(expression, exp.Column):
-            place = self._frame.find(expression)
-            if place is not None:
-                return place
-        return self._sql(expression)
-
-    def _sql(self, expression: exp.Expr) -> str:
-        while isinstance(expression, exp.Paren):
-            expression = expression.this
-        return self._frame.sql(expression)
-
-    def _types_of(self, columns: Sequence[int | str]) -> list[pa.DataType]:
-        schema = self._frame.node.schema
-        try:
-            computed = iter(
-                find_expression_types([c for c in columns if isinstance(c, str)], schema)
-            )
-        except duckdb.Error as error:
-            raise Unsupported("an aggregate") from error
-        return [schema.field(c).type if isinstance(c, int) else next(computed) for c in columns]
 
     @staticmethod
     def _describe(keys: str, calls: str) -> str:
         return f"{keys or 'nothing'}{': ' + calls if calls else ''}"
 
 
-@cache
-def find_recognizers() -> dict[str, Callable[[AggregateCall], Aggregate | None]]:
-    """Find, by function name, the recognizers that turn a call into an aggregate.
-
-    The recognizer is `recognize` in the file of `operators.aggregation.aggregates` of that name.
-    """
-    found = {}
-    for module in pkgutil.iter_modules(catalogue.__path__):
-        aggregates = import_module(f"{catalogue.__name__}.{module.name}")
-        found.update(dict.fromkeys(aggregates.NAMES, aggregates.recognize))
-    return found
-
-
 def _is_call(node: exp.Expr) -> bool:
     return isinstance(node, exp.Filter | exp.WithinGroup) or is_aggregate(node)
-
-
-def _number(expression: exp.Expr) -> float | None:
-    """Return the value of a constant number; None for any other expression."""
-    while isinstance(expression, exp.Paren | exp.Cast):
-        expression = expression.this
-    if isinstance(expression, exp.Literal) and not expression.is_string:
-        return float(expression.this)
-    return None
-
-
-def _as_sql(column: int | str) -> str:
-    return f"c{column}" if isinstance(column, int) else f"({column})"

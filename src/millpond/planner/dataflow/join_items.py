@@ -14,7 +14,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from millpond.operators.join import Join
-from millpond.operators.one_row import OneRow
+from millpond.operators.source import OneRow
 from millpond.planner.dataflow.frame import Frame, project
 from millpond.planner.dataflow.from_clause import apply_ready, join_frames, keeps_right
 from millpond.planner.dataflow.from_items import Items

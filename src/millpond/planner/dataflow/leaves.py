@@ -76,7 +76,8 @@ def stream_node(
         columns += (log,)
     if leaf.sample is not None or with_sequence:
         columns += (SEQUENCE,)
-    node: Node = StreamSource(leaf.stream, columns, tuple(_type(schema, c) for c in columns))
+    types = tuple(_type(schema, c) for c in columns)
+    node: Node = StreamSource(leaf.stream, columns, types, definition.timestamp_by)
     places = {name.lower(): place for place, name in enumerate(columns)}
     if predicates := [*before, *pushed]:
         node = Select(

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.operators.recompute_groups import KEY, ROWS, RecomputeGroups
 from millpond.planner.dataflow.column_types import find_answer_types
-from millpond.planner.dataflow.frame import Frame, NamedNode, Unsupported, find_columns, project
+from millpond.planner.dataflow.frame import Frame, NamedNode, Unsupported, project
 from millpond.planner.dataflow.group_by import keys_and_having
 
 #: A column of a SELECT list: its name, and an expression over a frame or the place of a column.
@@ -24,19 +24,19 @@ ListedItem = tuple[str, exp.Expr | int]
 _KEY_FIELD = pa.field(KEY, pa.int64())
 
 
-def recompute_partitions(node: exp.Select, frame: Frame, items: Sequence[ListedItem]) -> NamedNode:
+def recompute_partitions(
+    frame: Frame, items: Sequence[ListedItem], chosen: exp.Expr | None
+) -> NamedNode:
     """Plan a SELECT with window functions over the rows that its FROM and WHERE give.
 
     Args:
-        node: The SELECT.
         frame: The rows.
         items: The SELECT's columns: names, and expressions over the frame.
+        chosen: The condition of QUALIFY, over the frame.
 
     Raises:
         Unsupported: the windows have no partition key in common, or the SELECT reads other tables.
     """
-    qualify = node.args.get("qualify")
-    chosen = None if qualify is None else _with_aliases(qualify.this, frame, items)
     items = [(name, e.copy() if isinstance(e, exp.Expr) else e) for name, e in items]
     expressions = [e for _, e in items if isinstance(e, exp.Expr)]
     expressions += [] if chosen is None else [chosen]
@@ -105,14 +105,3 @@ def _sql(expression: exp.Expr | int, frame: Frame) -> str:
     if expression.find(exp.Query) is not None:
         raise Unsupported("a subquery among window functions or aggregates")
     return frame.sql(expression)
-
-
-def _with_aliases(expression: exp.Expr, frame: Frame, items: Sequence[ListedItem]) -> exp.Expr:
-    """Replace names of the SELECT list in a condition by the expressions they name."""
-    named = {name.lower(): e for name, e in items if isinstance(e, exp.Expr)}
-    holder = exp.Paren(this=expression.copy())
-    for column in list(find_columns(holder)):
-        definition = None if column.table else named.get(column.name.lower())
-        if definition is not None and frame.find(column) is None:
-            column.replace(exp.Paren(this=definition.copy()))
-    return holder.this

@@ -61,6 +61,8 @@ _PRIVATE = {
     "spark.network.crypto.enabled": "true",
     "spark.io.encryption.enabled": "true",
 }
+#: What is set for the driver holds for the workers too; unset, each looks at its own machine.
+_TOLD_WORKERS = {DISK_FLOOR, WORKER_MEMORY}
 #: Spark's file of settings in a folder of its configuration.
 _DEFAULTS = "spark-defaults.conf"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -121,7 +123,10 @@ def start_session(
             _read_settings(session, given)
         except (PySparkException, Py4JJavaError) as error:
             why = find_launch_error(log, begins) if SparkContext._gateway is None else None
-            raise start_error(why or find_reason(error), conf or ()) from None
+            reason = why or find_reason(error)
+            if not local:
+                reason = name_master(reason, str(master))
+            raise start_error(reason, conf or ()) from None
     if local and not {_PYTHON, _DRIVER_PYTHON} & set(given) and _is_own_python():
         session.sparkContext.pythonExec = write_python(directory)
     _quiet_accumulators(session)
@@ -153,6 +158,16 @@ def _is_own_python() -> bool:
 def is_local(master: str | None) -> bool:
     """Whether tasks run in this machine's JVM."""
     return master is None or master.startswith("local")
+
+
+def name_master(reason: str, master: str) -> str:
+    """Why Spark does not start on a cluster, with the master's name, which Spark leaves out.
+
+    Of a standalone master that nobody reaches it says only that its own session is gone.
+    """
+    if "stopped SparkContext" in reason:
+        return f"The master {master} does not answer."
+    return f"The master is {master}. {reason}"
 
 
 def launch_ahead(
@@ -191,6 +206,7 @@ def launch_ahead(
 def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:
     """Make the settings of Spark that do not depend on the store, with those that are given."""
     java = check_java()
+    worker_memory()  # a wrong value is refused here and not by each worker
     log4j = resources.files(__package__) / "log4j2.properties"
     options = [f"-Dlog4j2.configurationFile=file:{log4j}", f"-Xss{_STACK}"]
     # A JVM without memory would go on with some of its threads dead; another one is started.
@@ -229,8 +245,7 @@ def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str
         "spark.python.worker.reuse": "true",
         **{f"spark.executorEnv.{name}": value for name, value in _KEEPS_MEMORY.items()},
         _DAEMON: _OUR_DAEMON,
-        f"spark.executorEnv.{WORKER_MEMORY}": f"{worker_memory() >> 20}m",
-        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k == DISK_FLOOR},
+        **{f"spark.executorEnv.{k}": v for k, v in os.environ.items() if k in _TOLD_WORKERS},
         # Over TCP a worker waits 40 ms for a batch's last packet, which waits for an answer.
         "spark.python.unix.domain.socket.enabled": "true",
         # With it workers of streaming queries and of other tasks could not be the same ones.

@@ -6,6 +6,7 @@ import os
 import re
 
 from millpond.errors import MillpondError
+from millpond.state.machine_memory import find_memory_limit
 
 #: The variable that says it.
 WORKER_MEMORY = "MILLPOND_WORKER_MEMORY"
@@ -14,15 +15,18 @@ _UNITS = {"m": 1 << 20, "g": 1 << 30}
 
 
 def worker_memory() -> int:
-    """The bytes that `MILLPOND_WORKER_MEMORY` allows; else half of the machine's, at least 4 GB.
+    """The bytes that `MILLPOND_WORKER_MEMORY` allows.
+
+    Else half of what the machine or the container has, where the worker runs: executors may have
+    other memory than the driver. At least 4 GB, but never more than there are.
 
     Raises:
         MillpondError: CQL-214, the variable is not like `512m` or `4g`.
     """
     given = os.environ.get(WORKER_MEMORY)
     if given is None:
-        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return max(whole // 2, _LEAST)
+        whole = find_memory_limit()
+        return max(whole // 2, min(whole, _LEAST))
     found = re.fullmatch(r"([1-9][0-9]{0,6})([mg])", given.strip().lower())
     if found is None:
         raise MillpondError(

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from millpond.errors import MillpondError
 from millpond.service.components import Components
-
-#: Where the kernel says how much memory a container may have.
-_LIMITS = (
-    Path("/sys/fs/cgroup/memory.max"),
-    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-)
+from millpond.state.machine_memory import find_memory_limit
 
 
 def collect_health(components: Components) -> Iterator[Metric]:
@@ -62,12 +54,3 @@ def collect_health(components: Components) -> Iterator[Metric]:
         "Memory of the machine, or of the container if that has less",
         float(find_memory_limit()),
     )
-
-
-def find_memory_limit() -> int:
-    """How much memory this process and its children may have together."""
-    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for file in _LIMITS:
-        with suppress(OSError, ValueError):
-            found.append(int(file.read_text()))
-    return min(found)

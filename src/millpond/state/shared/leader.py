@@ -59,9 +59,11 @@ def read_leader(place: SharedPlace) -> Leader | None:
     if data is None:
         return None
     try:
-        return Leader(**json.loads(data))
+        found = Leader(**json.loads(data))
     except (ValueError, TypeError):
         return None
+    kinds = ((found.driver, str), (found.term, int), (found.url, str), (found.has_left, bool))
+    return found if all(isinstance(value, kind) for value, kind in kinds) else None
 
 
 class LeadersWord:

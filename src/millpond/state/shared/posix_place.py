@@ -55,7 +55,9 @@ class PosixPlace:
         folder, _, _ = prefix.rpartition("/")
         found = []
         with self._translate():
-            for parent, _, names in os.walk(self._directory / folder):
+            for parent, _, names in os.walk(
+                self._directory / folder, onerror=_raise_unless_missing
+            ):
                 base = Path(parent).relative_to(self._directory).as_posix()
                 if not base.startswith("."):
                     found += [f"{base}/{name}" for name in names]
@@ -123,3 +125,9 @@ class PosixPlace:
             yield
         except OSError as error:
             raise PlaceError(f"{self.url}: {error}") from error
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    """Let a folder be empty that is not there, and none that cannot be read."""
+    if not isinstance(error, FileNotFoundError):
+        raise error

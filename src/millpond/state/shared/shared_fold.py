@@ -7,10 +7,11 @@ date meanwhile. So taking over costs the last few records.
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from millpond.errors import MillpondError
@@ -24,13 +25,21 @@ from millpond.state.shared.shared_log import (
     LogReader,
     SharedLog,
     SharedSnapshot,
+    damaged_log,
     list_shared_snapshots,
     steady_seconds,
 )
+from millpond.state.shared.shared_record import key_of, list_records
 
 _POND = "pond.json"
+#: The file by which a directory is a store that is not shared.
+_STORE = "FORMAT"
+#: The keys of what the directories of a store hold.
+FILES = "files/"
 #: How many records one transaction of SQLite applies.
 _TOGETHER = 1_000
+
+log = logging.getLogger("millpond.store")
 
 
 def found_or_find(place: SharedPlace, format: str) -> str:
@@ -41,11 +50,14 @@ def found_or_find(place: SharedPlace, format: str) -> str:
         format: The line that names the store's format.
 
     Raises:
-        MillpondError: STORE-604, what is there is of another format, or no store.
+        MillpondError: STORE-604, what is there is of another format, or no store; STORE-602, it is
+            a store that has lost what it was founded with.
         PlaceError: the storage gave no answer.
     """
     own = {"format": format.strip(), "incarnation": secrets.token_hex(3)}
-    place.create(_POND, json.dumps(own).encode())
+    if not is_founded(place):
+        _check_empty(place)
+        place.create(_POND, json.dumps(own).encode())
     try:
         found = json.loads(place.read(_POND) or b"")
         if found["format"] == own["format"]:
@@ -59,6 +71,35 @@ def found_or_find(place: SharedPlace, format: str) -> str:
         detail=says,
         hint="Name another place, or use the Millpond that wrote it.",
     )
+
+
+def is_founded(place: SharedPlace) -> bool:
+    """Whether a place has a shared store.
+
+    Raises:
+        PlaceError: the storage gave no answer.
+    """
+    return place.read(_POND) is not None
+
+
+def _check_empty(place: SharedPlace) -> None:
+    """Refuse to found a store where one is, or was.
+
+    Raises:
+        MillpondError: STORE-604, a store of its own is there; STORE-602, a shared one without its
+            first object.
+        PlaceError: the storage gave no answer.
+    """
+    if place.read(_STORE) is not None:
+        raise MillpondError(
+            "STORE-604",
+            f'"{place.url}" has a store of its own',
+            detail="Its changes are in its own journal, and a shared store would not have them.",
+            hint="Name an empty or new place.",
+        )
+    has = list_records(place) or list_shared_snapshots(place) or place.list_keys(FILES)
+    if has and not is_founded(place):
+        raise damaged_log(place, f"There is no {_POND}, and there are files of a store.")
 
 
 class SharedFold:
@@ -80,6 +121,7 @@ class SharedFold:
             clock: Seconds that pass while the process is stopped, too.
 
         Raises:
+            MillpondError: STORE-602, what the log has lost stands in no snapshot that can be read.
             PlaceError: the storage gave no answer.
         """
         self._place, self._incarnation, self._file = place, incarnation, file
@@ -89,19 +131,22 @@ class SharedFold:
 
     def _begin(self) -> None:
         self.close()
+        damaged: set[SharedSnapshot] = set()
         while True:
             began = self._clock()
-            found = list_shared_snapshots(self._place)
+            found = [s for s in list_shared_snapshots(self._place) if s not in damaged]
             number = 0
             self._file.unlink(missing_ok=True)
             create_owner_only(self._file)
             for snapshot in reversed(found):
                 # One that is not there any more has a younger one; one that is damaged, an older.
-                if self._take(snapshot):
+                if self._take(snapshot, damaged):
                     number = snapshot.number
                     break
             if number or not found:
                 break
+        if not number:
+            self._check_beginning(damaged)
         self._database = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
@@ -112,14 +157,39 @@ class SharedFold:
         self.snapshot_number, self.bytes = number, 0
         self._reader = LogReader(self._place, self._incarnation, number, began, self._clock)
 
-    def _take(self, snapshot: SharedSnapshot) -> bool:
+    def _check_beginning(self, damaged: Collection[SharedSnapshot]) -> None:
+        """Check that a log that is read from its beginning has one.
+
+        Who finds no record may be the first of all. So may another be, who has claimed the log
+        since: files are there only after a record.
+
+        Raises:
+            MillpondError: STORE-602, it has none.
+        """
+        first = key_of(1)
+        if self._place.read(first) is not None:
+            return
+        if not damaged and not self._place.list_keys(FILES):
+            return
+        if self._place.read(first) is None and len(list_shared_snapshots(self._place)) == len(
+            damaged
+        ):
+            names = ", ".join(sorted(snapshot.key for snapshot in damaged))
+            why = f"and these are damaged: {names}." if names else "and there are files of a store."
+            raise damaged_log(self._place, f"Record 1 is missing, {why}")
+
+    def _take(self, snapshot: SharedSnapshot, damaged: set[SharedSnapshot]) -> bool:
+        """Begin with a snapshot; return False if it is gone, or `damaged`."""
         kept = self._file.parent / "journal" / Path(snapshot.key).name
         make_directory(kept.parent)
-        if not kept.exists() and not self._place.download(snapshot.key, kept):
-            return False
-        if checksum_of(kept) != snapshot.checksum:
-            kept.unlink()
-            return False
+        if not kept.exists() or checksum_of(kept) != snapshot.checksum:
+            if not self._place.download(snapshot.key, kept):
+                return False
+            if checksum_of(kept) != snapshot.checksum:
+                log.warning("a snapshot of the shared store is damaged: %s", snapshot.key)
+                damaged.add(snapshot)
+                kept.unlink()
+                return False
         shutil.copyfile(kept, self._file)
         return True
 

@@ -26,11 +26,11 @@ from millpond.errors import MillpondError
 from millpond.state.journal.record import Statement
 from millpond.state.shared.place import PlaceError, SharedPlace
 from millpond.state.shared.shared_record import (
-    PREFIX,
     SharedRecord,
     decode_shared,
     encode_shared,
     key_of,
+    list_records,
     number_of,
 )
 
@@ -115,7 +115,7 @@ class LogReader:
         number = self.number + 1
         began = self._clock()
         data = self.place.read(key_of(number))
-        if data is None and (later := self.place.list_keys(PREFIX, key_of(number))):
+        if data is None and (later := list_records(self.place, number + 1)):
             data = self.place.read(key_of(number))  # both came between the two calls, or
             if data is None:
                 self._check_behind(number)
@@ -260,7 +260,7 @@ class SharedLog:
         ripe = [number for at, number in self._trimmable if now - at > TRIM_SECONDS]
         if not ripe:
             return
-        for key in self._place.list_keys(PREFIX):
+        for key in list_records(self._place):
             if number_of(key) > ripe[-1]:
                 break
             self._place.remove(key)

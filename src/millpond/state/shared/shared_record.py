@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from millpond.state.journal.record import HEAD_BYTES, Statement, encode_record, read_record
+from millpond.state.shared.place import SharedPlace
 
 PREFIX = "log/"
+_KEY = re.compile(r"log/\d{12}")
 _HEAD = re.compile(rb"millpond record 1 (\d{1,18}) ([0-9a-f]{16})\n")
 
 
@@ -39,6 +41,16 @@ class SharedRecord:
 def key_of(number: int) -> str:
     """Return the key of a record."""
     return f"{PREFIX}{number:012d}"
+
+
+def list_records(place: SharedPlace, from_number: int = 0) -> list[str]:
+    """List the keys of the records from a number on, ascending; what is no record is passed over.
+
+    Raises:
+        PlaceError: the storage gave no answer.
+    """
+    after = key_of(from_number - 1) if from_number else ""
+    return [key for key in place.list_keys(PREFIX, after) if _KEY.fullmatch(key)]
 
 
 def number_of(key: str) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,12 +35,16 @@ from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 from millpond.state.shared.place_share import PlaceShare
 from millpond.state.shared.posix_place import PosixPlace
-from millpond.state.shared.shared_fold import SharedFold, found_or_find
+from millpond.state.shared.shared_fold import SharedFold, found_or_find, is_founded
 from millpond.state.shared.shared_journal import SharedJournal
 from millpond.state.shared.shared_log import SharedLog
 
 #: The file of a directory that is a cache of a shared store.
 SHARED = "SHARED"
+#: What a URL begins with, what one of an object store does, and what none of these may have.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_OBJECTS = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]*://[^/@]+(/|$)")
+_CREDENTIALS = re.compile(r"//[^/]*@")
 
 
 def open_place(url: str) -> SharedPlace:
@@ -48,9 +53,18 @@ def open_place(url: str) -> SharedPlace:
     Raises:
         MillpondError: STORE-604, the URL names no place.
     """
-    if url.startswith("file://"):
+    if url.startswith("file:///"):
         return PosixPlace(Path(url.removeprefix("file://")))
-    return open_object_place(url) if "://" in url else PosixPlace(Path(url))
+    scheme = _SCHEME.match(url)
+    if not url or (scheme is not None and not _OBJECTS.match(url)):
+        # As a path it would be a directory below the one the process is in: another on each machine
+        raise MillpondError(
+            "STORE-604",
+            f"{json.dumps(_CREDENTIALS.sub('//', url))} names no shared store",
+            detail="A directory has a path, an object store a URL without credentials.",
+            hint="Name `s3://bucket/prefix`, or a directory that all machines have mounted.",
+        )
+    return open_object_place(url) if scheme is not None else PosixPlace(Path(url))
 
 
 @dataclass
@@ -89,7 +103,15 @@ class SharedStore:
                 storage gives no answer.
         """
         place = open_place(url)
+        known = read_mark(directory)
         with translate_place_errors(place):
+            if known is not None and not is_founded(place):
+                raise MillpondError(
+                    "STORE-604",
+                    f'"{place.url}" has no shared store',
+                    detail=f'The directory "{directory}" is a cache of {known["url"]}.',
+                    hint="Is the storage mounted there? A new store wants a new directory, too.",
+                )
             incarnation = found_or_find(place, format)
         mark(directory, place.url, incarnation)
         return SharedStore(place, directory, incarnation)

@@ -33,6 +33,9 @@ DIVIDED = {
     },
     "SELECT k, v FROM s [PARTITION BY v ROWS 3]": {"s": "v"},
     "SELECT k, v FROM s [ROWS 3]": None,
+    "SELECT k, v, row_number() OVER (PARTITION BY k, v ORDER BY ts), lag(v) OVER (PARTITION BY v "
+    "ORDER BY ts) FROM s": {"s": "v"},
+    "SELECT k, sum(v) OVER (ORDER BY ts) FROM s": None,
     "SELECT count(*) FROM s [RANGE 5 SECONDS]": None,
     # Rows of two groups may be equal: what one gives cancels what another takes back.
     "SELECT count(*) FROM s [RANGE 5 SECONDS] GROUP BY k": None,

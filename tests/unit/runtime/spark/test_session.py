@@ -13,6 +13,7 @@ from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
     launch_ahead,
     make_settings,
+    name_master,
     take_secrets,
     tell_given,
     write_defaults,
@@ -120,3 +121,11 @@ def test_what_cannot_be_launched_ahead(tmp_path: Path) -> None:
     assert launch_ahead(tmp_path, None, {}) is None  # no store yet
     assert launch_ahead(None, "spark://host:7077", {}) is None
     assert launch_ahead(None, None, {"spark.hadoop.fs.s3a.secret.key": "x"}) is None
+
+
+def test_a_cluster_that_cannot_be_reached_is_named() -> None:
+    """What Spark says where nobody listens: of a standalone master, and of an API server."""
+    stopped = "Cannot call methods on a stopped SparkContext."
+    assert name_master(stopped, "spark://h:1") == "The master spark://h:1 does not answer."
+    said = name_master("An error has occurred. Connection refused", "k8s://http://h:1")
+    assert said == "The master is k8s://http://h:1. An error has occurred. Connection refused"

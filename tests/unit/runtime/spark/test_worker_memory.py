@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.runtime.spark import worker_memory as module
+from millpond.runtime.spark.session import make_settings
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 
 READ = """
@@ -29,8 +31,6 @@ except MillpondError as error:
 
 
 def test_the_variable_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(WORKER_MEMORY, raising=False)
-    assert worker_memory() >= 4 << 30
     for given, expected in (("512m", 512 << 20), (" 3G ", 3 << 30)):
         monkeypatch.setenv(WORKER_MEMORY, given)
         assert worker_memory() == expected
@@ -38,6 +38,27 @@ def test_the_variable_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(WORKER_MEMORY, wrong)
         with pytest.raises(MillpondError, match="CQL-214"):
             worker_memory()
+
+
+def test_unless_it_is_set_a_worker_has_half_of_what_there_is_where_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(WORKER_MEMORY, raising=False)
+    for whole, expected in ((64, 32), (8, 4), (6, 4), (4, 4), (1, 1)):
+        monkeypatch.setattr(module, "find_memory_limit", lambda whole=whole: whole << 30)
+        assert worker_memory() == expected << 30
+
+
+def test_executors_are_told_only_what_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver's machine says nothing of an executor's."""
+    told = f"spark.executorEnv.{WORKER_MEMORY}"
+    monkeypatch.delenv(WORKER_MEMORY, raising=False)
+    assert told not in make_settings("spark://head:7077", {})
+    monkeypatch.setenv(WORKER_MEMORY, "512m")
+    assert make_settings("spark://head:7077", {})[told] == "512m"
+    monkeypatch.setenv(WORKER_MEMORY, "lots")
+    with pytest.raises(MillpondError, match="CQL-214"):
+        make_settings("spark://head:7077", {})
 
 
 @pytest.mark.parametrize(("times", "expected"), [(10, "10"), (2_000, "DATA-502")])

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
-from millpond.service.observe import health_metrics
 from millpond.service.pond import Pond
 
 SCHEMA = """
@@ -38,14 +33,3 @@ def test_what_stands_still_is_counted(pond: Pond) -> None:
     assert sample(pond, "queries_suspended") == 1
     assert sample(pond, "stream_arrived_seconds", stream="s") is not None
     assert sample(pond, "ready") == 1
-
-
-def test_a_container_may_have_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = health_metrics.find_memory_limit()
-    assert machine > 0
-    limit = tmp_path / "memory.max"
-    monkeypatch.setattr(health_metrics, "_LIMITS", (limit,))
-    most = health_metrics.find_memory_limit()
-    for text, expected in (("max\n", most), ("1000000\n", 1_000_000)):
-        limit.write_text(text)
-        assert health_metrics.find_memory_limit() == expected

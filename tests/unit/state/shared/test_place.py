@@ -1,5 +1,7 @@
 """Shared places of both kinds: what `SharedPlace` promises."""
 
+import errno
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -70,6 +72,18 @@ def test_a_directory_that_went_away_gives_no_answer(tmp_path):
     place = PosixPlace(tmp_path / "file" / "pond")
     with pytest.raises(PlaceError, match="Not a directory"):
         place.create("log/1", b"x")
+
+
+def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path, monkeypatch):
+    place = PosixPlace(tmp_path)
+    place.write("snapshots/1", b"x")
+
+    def scandir(path):
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(PlaceError, match="Input/output error"):
+        place.list_keys("snapshots/")
 
 
 def test_a_store_that_cannot_be_reached_gives_no_answer(monkeypatch):

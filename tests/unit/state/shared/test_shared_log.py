@@ -214,3 +214,16 @@ def test_a_record_is_of_its_store_its_number_its_term_and_its_driver():
     assert decode_shared("abcdee", 7, data) is None
     assert decode_shared("abcdef", 8, data) is None
     assert decode_shared("abcdef", 7, data.replace(b"aaaa", b"aaab", 1)) is None
+
+
+def test_what_is_no_record_is_passed_over(place, clock):
+    log = lead(place, clock, "a")
+    log.append([("one", [])])
+    for name in (".nfs000000000001", "notes.txt", "000000000009.tmp", "deeper/000000000009"):
+        place.write(f"log/{name}", b"of somebody else")
+    assert texts(place, clock) == ["one"]
+    remove_first_records(place, clock, log)
+    log.trim(log.number)
+    clock.now += TRIM_SECONDS + 1
+    log.trim(log.number)
+    assert len(place.list_keys("log/")) == 4

@@ -22,7 +22,7 @@ from millpond.state.shared import shared_log
 from millpond.state.shared.leader import read_leader, wait_to_lead
 from millpond.state.shared.place import PlaceError
 from millpond.state.shared.shared_log import list_shared_snapshots
-from millpond.state.shared.shared_store import SharedStore
+from millpond.state.shared.shared_store import SharedStore, open_place
 from millpond.state.store import FORMAT, Store, new_path
 
 
@@ -103,6 +103,7 @@ def test_a_directory_of_another_store_is_refused(open_store, tmp_path):
     with pytest.raises(MillpondError, match="has a store of its own"):
         open_store("own")
     open_store("a").close()
+    open_store("b", str(tmp_path / "elsewhere")).close()
     with pytest.raises(MillpondError, match="belongs to another shared store"):
         open_store("a", str(tmp_path / "elsewhere"))
 
@@ -347,3 +348,45 @@ def test_who_leads_without_a_server_says_so(open_store, eventually):
     eventually(lambda: read_leader(first.shared.place))
     found = read_leader(first.shared.place)
     assert (found.driver, found.url, found.has_left) == (first.shared._log.driver, "", False)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        b"\xff",
+        b"[1]",
+        b'{"driver": 3, "term": 1, "url": "", "beat": 1}',
+        b'{"driver": "a", "term": "x", "url": "", "beat": 1, "has_left": true}',
+        b'{"driver": "a", "term": 1, "url": null, "beat": 1}',
+        b'{"driver": "a", "term": 1, "url": "", "beat": 1, "has_left": 7}',
+    ],
+)
+def test_a_word_that_is_none_is_passed_over(url, word):
+    place = open_place(url)
+    place.write("leader.json", word)
+    assert read_leader(place) is None
+
+
+@pytest.mark.parametrize(
+    "url", ["", "s3:/bucket/pond", "s3:bucket", "S3:///pond", "file:/tmp/pond", "file://host/pond"]
+)
+def test_a_url_with_a_slip_is_not_a_directory_of_that_name(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(MillpondError, match=r"STORE-604: .* names no shared store"):
+        open_place(url)
+
+
+def test_a_place_that_is_not_mounted_is_not_a_new_store(open_store, url, tmp_path):
+    open_store("a").close()
+    (tmp_path / "shared").rename(tmp_path / "mounted")
+    with pytest.raises(MillpondError, match=r"has no shared store[^$]*Is the storage mounted"):
+        open_store("a")
+    assert not (tmp_path / "shared").exists()
+    (tmp_path / "mounted").rename(tmp_path / "shared")
+    open_store("a")
+
+
+def test_credentials_in_the_url_of_a_place_are_refused_and_not_shown():
+    with pytest.raises(MillpondError, match="STORE-604") as refused:
+        open_place("s3://key:hidden@bucket/pond")
+    assert "hidden" not in str(refused.value)
