@@ -167,7 +167,8 @@ def _atoms(draw: st.DrawFn, kinds: tuple[tuple[str, str], ...], of: str) -> str:
     column, kind = draw(st.sampled_from(kinds))
     name = of + column
     constant = st.sampled_from(tuple(text for _, text in VALUES[kind]))
-    shapes = ["compare", "compare", "in", "between", "null"]
+    # DuckDB has no BETWEEN of arrays.
+    shapes = ["compare", "compare", "in", "null" if kind.endswith("[]") else "between", "null"]
     shape = draw(st.sampled_from([*shapes, "like"] if kind == "VARCHAR" else shapes))
     negated = draw(st.sampled_from(("", "NOT ")))
     if kind in PARTS and draw(st.booleans()):

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from millpond.api.listening import Transport, url_of
 from millpond.api.problems import SAFE_HEADERS, problem
-from millpond.state.shared.leader import Leader, wait_to_lead, waiting_error
+from millpond.state.shared.leader import LOOK_SECONDS, Leader, wait_to_lead, waiting_error
 from millpond.state.shared.shared_store import SharedStore
 from millpond.state.store import FORMAT
 
@@ -61,6 +61,8 @@ def await_lead(
         leads = False
         while not leads and wait_to_lead(shared.place, fold, waiting.tell, stop):
             leads = shared.claim(advertise or url_of(listener, transport.scheme))
+            if not leads:
+                stop.wait(LOOK_SECONDS)  # a storage that can be read, and not written
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -76,11 +76,9 @@ def _check_file(
 ) -> None:
     """Note a push as lost if its file is missing, or has other bytes than were written."""
     file = visible_path(directory, number)
-    name = shared_name(number, checksum)
-    if is_visible and checksum_of(file) != checksum and fetch(file, name):
-        return  # another driver's push had that number, or the file was torn
-    if not is_visible and fetch(file, name):
-        return
+    if not is_visible or checksum_of(file) != checksum:
+        # Another driver had it, or its push had that number, or the file was torn.
+        is_visible = fetch(file, shared_name(number, checksum)) or is_visible
     if not is_visible:
         found.lost.add(number)
         found.problems.append(corrupt_file_error(file, "There is no such file."))

@@ -12,10 +12,11 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from millpond.errors import MillpondError
 from millpond.state.shared.place import PlaceError, SharedPlace
-from millpond.state.shared.shared_fold import SharedFold
+from millpond.state.shared.shared_fold import SharedFold, lost_directory
 from millpond.state.shared.shared_log import SharedLog, other_leads, steady_seconds
 
 _KEY = "leader.json"
@@ -25,7 +26,9 @@ BEAT_SECONDS = 1.0
 #: beat counts as one beat: if the storage stood still, so did the leader's word.
 PATIENCE_SECONDS = 5.0
 #: A waiting driver looks every so many seconds.
-_LOOK_SECONDS = 0.25
+LOOK_SECONDS = 0.25
+#: Who complains of the storage says it again after so many seconds.
+_AGAIN_SECONDS = 10.0
 
 log = logging.getLogger("millpond.store")
 
@@ -67,11 +70,22 @@ def read_leader(place: SharedPlace) -> Leader | None:
 
 
 class LeadersWord:
-    """Says every second that this driver leads, and notices if another does."""
+    """Says every second that this driver leads, and notices if another does, or if it cannot."""
 
-    def __init__(self, place: SharedPlace, shared_log: SharedLog, url: str) -> None:
-        self._place, self._log, self._url = place, shared_log, url
+    def __init__(
+        self, place: SharedPlace, shared_log: SharedLog, url: str, directory: Path
+    ) -> None:
+        """Say so from now on.
+
+        Args:
+            place: The shared place.
+            shared_log: The log that this driver appends to.
+            url: Where clients reach it.
+            directory: Its own directory. Without it, it can do nothing and would go on to lead.
+        """
+        self._place, self._log, self._url, self._directory = place, shared_log, url, directory
         self._beat = 0
+        self._complain = Complaint()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
         self._thread.start()
@@ -90,6 +104,8 @@ class LeadersWord:
     def _run(self) -> None:
         self._say()
         while not self._stop.wait(BEAT_SECONDS):
+            if not self._directory.exists() and self._log.ended is None:
+                self._log.ended = lost_directory(self._directory)
             self._say()
 
     def _say(self, has_left: bool = False) -> None:
@@ -103,6 +119,20 @@ class LeadersWord:
             own = Leader(self._log.driver, self._log.term, self._url, self._beat, has_left)
             self._place.write(_KEY, json.dumps(asdict(own)).encode())
         except PlaceError as error:
+            self._complain(error)
+
+
+class Complaint:
+    """Warns of a storage that gives no answer, and not at each of many tries."""
+
+    def __init__(self) -> None:
+        self._warned_at: float | None = None
+
+    def __call__(self, error: PlaceError) -> None:
+        """Warn, if that was not done within the last ten seconds."""
+        now = steady_seconds()
+        if self._warned_at is None or now - self._warned_at >= _AGAIN_SECONDS:
+            self._warned_at = now
             log.warning("the shared store gives no answer: %s", error)
 
 
@@ -129,16 +159,16 @@ def wait_to_lead(
         MillpondError: STORE-602, the log is damaged.
     """
     seen: tuple[Leader | None, int] | None = None
-    told = ""
+    told, complain = "", Complaint()
     silent, looked_at = 0.0, clock()
     while not stop.is_set():
         try:
             fold.catch_up()
             leader = read_leader(place)
         except PlaceError as error:
-            log.warning("the shared store gives no answer: %s", error)
+            complain(error)
             silent, looked_at = 0.0, clock()  # nothing is known of the leader
-            stop.wait(_LOOK_SECONDS)
+            stop.wait(LOOK_SECONDS)
             continue
         if _is_vacant(leader, fold):
             return True
@@ -152,7 +182,7 @@ def wait_to_lead(
         elif silent > PATIENCE_SECONDS:
             log.warning("the driver that leads is silent; taking over")
             return True
-        stop.wait(_LOOK_SECONDS)
+        stop.wait(LOOK_SECONDS)
     return False
 
 

@@ -207,9 +207,11 @@ class SharedFold:
         """Apply the records that have come; return how many.
 
         Raises:
-            MillpondError: STORE-602, the log is damaged.
+            MillpondError: STORE-602, the log is damaged; STORE-603, the driver's directory is gone.
             PlaceError: the storage gave no answer; what was applied stays.
         """
+        if not self._file.exists():
+            raise lost_directory(self._file.parent)
         applied = 0
         try:
             while self._apply_some():
@@ -280,3 +282,13 @@ class SharedFold:
         if self._database is not None:
             self._database.close()
             self._database = None
+
+
+def lost_directory(directory: Path) -> MillpondError:
+    """Return the error STORE-603: a driver has lost its own files: it leads and waits no more."""
+    return MillpondError(
+        "STORE-603",
+        f'the directory "{directory}" is gone',
+        detail="What was acknowledged is in the shared store; a driver that waits takes over.",
+        hint="Start this one again: it makes the directory anew.",
+    )

@@ -30,7 +30,7 @@ from millpond.state.file_share import (
     share_of,
 )
 from millpond.state.shared.files_before import FilesBefore
-from millpond.state.shared.leader import LeadersWord
+from millpond.state.shared.leader import Complaint, LeadersWord
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 from millpond.state.shared.place_share import PlaceShare
@@ -86,6 +86,7 @@ class SharedStore:
     _log: SharedLog | None = None
     _heartbeat: LeadersWord | None = None
     _looks: FilesBefore | None = None
+    _complain: Complaint = field(default_factory=Complaint)
     #: The paths of files that were there before this process led.
     files_before: list[str] = field(default_factory=list)
 
@@ -144,7 +145,8 @@ class SharedStore:
         self._note_files()
         try:
             log = fold.claim(self.driver)
-        except PlaceError:
+        except PlaceError as error:
+            self._complain(error)
             return False  # should the claim be there, it is read like another's
         if log is None:
             return False
@@ -199,7 +201,7 @@ class SharedStore:
         assert self._log is not None
         if self._heartbeat is not None:
             self._heartbeat.fall_silent()  # a word that it leaves would have others take over
-        self._heartbeat = LeadersWord(self.place, self._log, url)
+        self._heartbeat = LeadersWord(self.place, self._log, url, self.directory)
 
     def close(self) -> None:
         """Lead no more; closing again does nothing."""

@@ -319,6 +319,25 @@ def test_a_leader_that_sees_another_stops_before_it_writes(open_store):
     assert second.failure is None
 
 
+def test_a_leader_whose_directory_is_gone_leads_no_more(open_store, eventually, tmp_path):
+    first = open_store("a")
+    stream = define(first)
+    (tmp_path / "a").rename(tmp_path / "away")
+    eventually(lambda: first.failure)
+    assert (first.failure.code, first.failure.primary[-7:]) == ("STORE-603", "is gone")
+    with pytest.raises(MillpondError, match="STORE-603"):
+        push(first, stream, 1)
+
+
+def test_who_waits_without_its_directory_ends_before_it_leads(waiting, url, tmp_path):
+    stop = threading.Event()
+    waiting.follow()
+    shutil.rmtree(tmp_path / "b")
+    with pytest.raises(MillpondError, match=r"STORE-603: the directory .* is gone"):
+        wait_to_lead(waiting.place, waiting.follow(), lambda _: None, stop)
+    assert not (tmp_path / "b").exists(), "what is left would be taken for a store of its own"
+
+
 def test_a_leader_that_says_another_address_does_not_say_that_it_leaves(open_store, monkeypatch):
     """Who waits would take over at once."""
     said = []
@@ -390,3 +409,43 @@ def test_credentials_in_the_url_of_a_place_are_refused_and_not_shown():
     with pytest.raises(MillpondError, match="STORE-604") as refused:
         open_place("s3://key:hidden@bucket/pond")
     assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone"])
+def test_a_push_that_is_damaged_in_the_shared_place_is_lost_alone(open_store, tmp_path, damage):
+    first = open_store("a")
+    stream = define(first)
+    for value in range(3):
+        push(first, stream, value)
+    first.close()
+    file = sorted((tmp_path / "shared" / "files" / "inbox").iterdir())[1]
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:100])
+    again = open_store("b")
+    assert again.inbox.recovered.lost == {2}
+    assert [problem.code for problem in again.inbox.recovered.problems] == ["STORE-602"]
+    assert sorted(file.name for file in (tmp_path / "b" / "inbox").glob("[0-9]*")) == [
+        f"{number:012d}.arrow" for number in (1, 3)
+    ]
+
+
+def test_a_place_that_can_be_read_and_not_written_is_said_once_in_ten_seconds(
+    open_store, url, tmp_path, monkeypatch, caplog
+):
+    open_store("a").close()
+    waits = SharedStore.open(url, tmp_path / "b", FORMAT)
+
+    def refuse(*_):
+        raise PlaceError("Read-only file system")
+
+    monkeypatch.setattr(waits.place, "create", refuse)
+    now = [100.0]
+    monkeypatch.setattr(leading, "steady_seconds", lambda: now[0])
+    for _ in range(12):
+        assert not waits.claim("http://b")
+        now[0] += 1
+    said = [record.message for record in caplog.records if "no answer" in record.message]
+    assert said == ["the shared store gives no answer: Read-only file system"] * 2
+    waits.close()
