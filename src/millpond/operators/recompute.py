@@ -20,7 +20,7 @@ from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.cost_model import KEPT, EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Scalars
+from millpond.operators.protocol.node import Node, Operator, Scalars, is_of_one_stream
 from millpond.operators.structures.bag import Bag
 
 
@@ -73,7 +73,11 @@ class Recompute(Node):
         return KEPT * sum(i.rows for i in inputs) * changes
 
     def operator(self) -> Operator:
-        return Recomputation(self.tables, self.sql, self.schema, [i.schema for i in self.over])
+        bags = [
+            Bag(i.schema, in_arrival_order=self.shows_order and is_of_one_stream(i))
+            for i in self.over
+        ]
+        return Recomputation(self.tables, self.sql, self.schema, bags)
 
 
 class Recomputation:
@@ -84,12 +88,12 @@ class Recomputation:
         tables: tuple[tuple[str, tuple[str, ...]], ...],
         sql: str,
         schema: pa.Schema,
-        inputs: list[pa.Schema],
+        bags: list[Bag],
     ) -> None:
         self._tables = tables
         self._sql = sql
         self._schema = schema
-        self._bags = [Bag(i) for i in inputs]
+        self._bags = bags
         self._answer: pa.RecordBatch | None = None
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:

@@ -20,7 +20,7 @@ from millpond.model.functions import shows_order
 from millpond.model.patterns import STRICT
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
-from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.operators.protocol.node import Operator, Scalars, Unary, is_of_one_stream
 from millpond.operators.structures.bag import Bag
 from millpond.operators.structures.key_numbers import KeyNumbers
 
@@ -75,18 +75,28 @@ class RecomputeGroups(Unary):
         return (self.by, self.sql)
 
     def operator(self) -> Operator:
-        return RecomputingGroups(self.by, self.sql, self.schema, self.input.schema)
+        in_order = self.shows_order and is_of_one_stream(self.input)
+        return RecomputingGroups(
+            self.by, self.sql, self.schema, self.input.schema, in_arrival_order=in_order
+        )
 
 
 class RecomputingGroups:
     """Runs `RecomputeGroups`: keeps the rows with their keys' numbers, and each key's answer."""
 
     def __init__(
-        self, by: tuple[int, ...], sql: str, schema: pa.Schema, input_schema: pa.Schema
+        self,
+        by: tuple[int, ...],
+        sql: str,
+        schema: pa.Schema,
+        input_schema: pa.Schema,
+        *,
+        in_arrival_order: bool,
     ) -> None:
         self._by, self._sql, self._schema = by, sql, schema
         self._keys = KeyNumbers([input_schema.field(place).type for place in by])
-        self._bag = Bag(positional_schema([*input_schema.types, pa.int64()]))
+        columns = positional_schema([*input_schema.types, pa.int64()])
+        self._bag = Bag(columns, in_arrival_order=in_arrival_order)
         self._answers: dict[int, pa.RecordBatch] = {}
         self._upto = BEGINNING - 1
 

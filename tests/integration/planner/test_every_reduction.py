@@ -37,7 +37,7 @@ REDUCTIONS = {
 #: give may change, or a row may come, when a row below is missing.
 NEVER = {
     "GroupBy", "Grouping", "Expire",  # estimated from a sample, and then their changes are exact
-    "Negation", "Recompute", "RecomputeGroups", "TopK",
+    "Negation", "Recompute", "RecomputeGroups", "RunningFrames", "TopK",
     "RowsWindow", "RelationVersions",  # a window of rows has no time to shorten
 }  # fmt: skip
 #: Those that may be reduced in one of the ways alone: a sample of a sample is none.

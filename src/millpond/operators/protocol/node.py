@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.model.patterns import Edge, Pattern
+from millpond.model.patterns import MONOTONIC, Edge, Pattern
 from millpond.operators.protocol import cost_model
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
@@ -384,6 +384,13 @@ class Node(ABC):
     def logical_identity(self) -> tuple[Any, ...]:
         """What is equal for nodes that give the same rows of inputs that give the same rows."""
         return (type(self).__qualname__, self.identity)
+
+
+def is_of_one_stream(node: Node) -> bool:
+    """Whether each row of a node is made of one element of one stream."""
+    while len(node.inputs) == 1:
+        (node,) = node.inputs
+    return node.feed is not None and node.edge == MONOTONIC
 
 
 def hash_text(text: str) -> str:

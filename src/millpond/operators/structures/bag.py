@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from millpond.model.nested_values import needs_keys, rank
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.structures.group_rows import group_rows
 from millpond.operators.structures.key_numbers import KeyNumbers
 
 
 class Bag:
-    """The rows of one input in the order they came, with the interval of each.
+    """The rows of one input by the instants at which they came, with the interval of each.
 
     A negative tuple ends the oldest row with its values.
+
+    INV-BAG-1: unless rows keep the order in which they came, their order is a function of the rows
+    and their instants. So what is computed of them, and rounded on the way, is the same however the
+    feed was cut, and behind a restart.
+
+    Args:
+        in_arrival_order: Whether rows that came at one instant keep the order in which they came.
+            Else they are in the order of their values.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, in_arrival_order: bool = True) -> None:
+        self._in_arrival_order = in_arrival_order
         self._rows = Delta.empty(schema).rows
         self._at: Ints = np.empty(0, np.int64)
         self._until: Ints = np.empty(0, np.int64)
@@ -31,6 +42,8 @@ class Bag:
         self._rows = pa.concat_batches([self._rows, positive.rows])
         self._at = np.concatenate([self._at, positive.at])
         self._until = np.concatenate([self._until, positive.until])
+        if len(positive) and not self._in_arrival_order:
+            self._arrange(int(np.searchsorted(self._at, positive.at.min())))
         if len(negative):
             self._end(negative)
         starts, ends = positive.at, self._until[self._until <= upto]
@@ -58,13 +71,29 @@ class Bag:
         self._until = self._until.copy()
         self._until[order[starts[group[ended]] + nth]] = negative.at[ended - count]
 
+    def _arrange(self, start: int) -> None:
+        """Put the rows from a place on in the order of their instants, and of their values."""
+        at = self._at[start:]
+        if not (np.diff(at) <= 0).any():
+            return
+        rows = self._rows.slice(start)
+        words = [rank(c) if needs_keys(c.type) else c for c in rows.columns]
+        names = [str(place) for place in range(len(words) + 1)]
+        keys = pa.Table.from_arrays([pa.array(at), *words], names)
+        order = pc.sort_indices(keys, [(name, "ascending") for name in names])
+        arranged = rows.take(order)
+        self._rows = pa.concat_batches([self._rows.slice(0, start), arranged])
+        places = order.to_numpy()
+        self._at = np.concatenate([self._at[:start], at[places]])
+        self._until = np.concatenate([self._until[:start], self._until[start:][places]])
+
     def at(self, instant: int) -> pa.RecordBatch:
-        """The bag at an instant, in the order the rows came."""
+        """The bag at an instant, in its order."""
         alive = (self._at <= instant) & (instant < self._until)
         return self._rows if alive.all() else self._rows.filter(pa.array(alive))
 
     def rows(self) -> pa.RecordBatch:
-        """All rows kept, in the order they came."""
+        """All rows kept, in their order."""
         return self._rows
 
     def lives(self) -> tuple[Ints, Ints]:

@@ -57,6 +57,7 @@ from millpond.planner.resolve.negation import name_columns, prepare_negations
 from millpond.planner.resolve.nrr_join import mark_nrr_joins
 from millpond.planner.resolve.pushdown import is_pushed_whole, push_down
 from millpond.planner.resolve.resolver import Resolver
+from millpond.planner.resolve.row_order import order_shown_rows
 from millpond.planner.resolve.scope import Leaf
 from millpond.planner.resolve.user_functions import name_functions
 from millpond.planner.resolve.views import expand_views
@@ -134,6 +135,7 @@ def _bind(query: exp.Expr, text: str, catalog: Names, text_epoch: int | None) ->
     preference = bind_preference(body, scope, streams_read, text, catalog)
     checked = {**called, **{name: e.signature for name, e in estimates.items()}}
     output, join, partial = _check_types(tree, body, text, resolver, leaves, checked, preference)
+    order_shown_rows(resolver.scopes, body)
     streams = tuple(_stream_leaf(f) for f in leaves if f.is_stream)
     relations = tuple(
         RelationLeaf(f.table, f.definition.name, f.columns(), f.hidden)

@@ -74,6 +74,7 @@ def test_only_the_groups_that_change_are_answered(world: World) -> None:
         values = {
             pa.string(): pa.array(keys, pa.string()),
             pa.int32(): pa.array(range(len(keys)), pa.int32()),
+            pa.int64(): pa.array(at),
             pa.timestamp("us"): pa.array(at, pa.timestamp("us")),
         }
         rows = pa.RecordBatch.from_arrays([values[t] for t in types], schema=node.input.schema)

@@ -1,0 +1,65 @@
+"""Aggregates that show the order of their rows: over one stream they say that order themselves.
+
+`last(price)` is the latest price: such calls are given the elements of a stream by timestamp, and
+in one instant as they arrived. DuckDB hands rows on in another order: where a condition leaves few
+of some rows and many of others, these come first. So timestamp and arrival, which are hidden
+columns of the slice, stand in the calls' ORDER BY. Whatever evaluates them then gives the same: at
+invocation, at every change, and behind a restart. For window functions `equal_rows.py` does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sqlglot import exp
+
+from millpond.cql.tree.function_calls import name_call
+from millpond.model.functions import SHOWING_ORDER
+from millpond.planner.resolve.nrr_join import hide_columns, sequence_column, timestamp_column
+from millpond.planner.resolve.scope import SelectScope
+
+#: Macros of DuckDB take no ORDER BY.
+_ORDERED = SHOWING_ORDER - {
+    "json_group_array",
+    "json_group_object",
+    "json_group_structure",
+    "variant_group_array",
+}
+
+
+def order_shown_rows(scopes: Iterable[SelectScope], body: exp.Expr) -> None:
+    """Let the aggregates of SELECTs from one stream read rows in their order.
+
+    Args:
+        scopes: The SELECTs.
+        body: The outermost query, whose columns have their names already.
+    """
+    for scope in scopes:
+        leaf = scope.sources[0].leaf if len(scope.sources) == 1 else None
+        if leaf is None or not leaf.is_stream or leaf.positional:
+            continue
+        if scope.select.args.get("joins"):  # a SEMI JOIN's right side is no source
+            continue
+        calls = list(_list_calls(scope.select, body))
+        if not calls:
+            continue
+        stamps = (timestamp_column(leaf), sequence_column(leaf))
+        leaf.hidden = stamps
+        hide_columns(scope)
+        for call in calls:
+            *others, last = call.expressions
+            terms = [exp.Ordered(this=exp.column(stamp)) for stamp in stamps]
+            call.set("expressions", [*others, exp.Order(this=last, expressions=terms)])
+
+
+def _list_calls(select: exp.Select, body: exp.Expr) -> Iterator[exp.Expr]:
+    """List the aggregates of a SELECT's own clauses that show an order and say none."""
+    # Another query may read a column without a name by its text.
+    parts = [i for i in select.expressions if isinstance(i, exp.Alias) or select is body]
+    parts += [select.args[c] for c in ("having", "qualify", "order") if select.args.get(c)]
+    for part in parts:
+        for node in part.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Window)):
+            if isinstance(node, exp.AnonymousAggFunc) and name_call(node) in _ORDERED:
+                last = node.expressions[-1] if node.expressions else None
+                if last is not None and not isinstance(last, exp.Order | exp.Distinct | exp.Star):
+                    yield node
