@@ -40,6 +40,7 @@ spark.authenticate=true
 spark.authenticate.secret={}
 spark.network.crypto.enabled=true
 spark.io.encryption.enabled=true
+spark.master.rest.enabled=false
 """
 
 

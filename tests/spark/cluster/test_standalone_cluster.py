@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,22 @@ def run_goldens(cluster: Cluster, directory: Path, place: str) -> None:
     said = done.stdout.split("\n")
     assert {golden.stem for golden in GOLDENS.glob("*.cqt")} <= set(said)
     assert "executors 2" in said
+
+
+@pytest.mark.timeout(120)
+def test_no_port_of_a_master_takes_programs_from_everybody(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Spark's REST server runs whatever it is posted, and asks for no secret."""
+    cluster.start_spark(0)
+    ports = re.findall(r"on port (\d+)", (tmp_path / "master.log").read_text())
+    assert len(ports) >= 2
+    for port in map(int, ports):
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with suppress(OSError, http.client.HTTPException):
+            connection.request("GET", "/v1/submissions/status/driver-1")
+            assert b"SubmissionStatusResponse" not in connection.getresponse().read()
+        connection.close()
 
 
 def test_joins_on_a_master_and_two_workers(cluster: Cluster, tmp_path: Path) -> None:
