@@ -17,7 +17,7 @@ from millpond.api.listening import Transport, url_of
 from millpond.api.problems import SAFE_HEADERS, problem
 from millpond.state.shared.leader import LOOK_SECONDS, Leader, wait_to_lead, waiting_error
 from millpond.state.shared.shared_store import SharedStore
-from millpond.state.store import FORMAT
+from millpond.state.store import FORMAT, hold_directory
 
 log = logging.getLogger("millpond.server")
 
@@ -45,9 +45,21 @@ def await_lead(
         The shared store, which this process leads; None if a signal ended the wait.
 
     Raises:
-        MillpondError: STORE-602, the log is damaged; STORE-603, the storage gives no answer;
-            STORE-604, the place or the directory is something else.
+        MillpondError: STORE-601, another process leads or waits with this directory; STORE-602, the
+            log is damaged; STORE-603, the storage gives no answer; STORE-604, the place or the
+            directory is something else.
     """
+    with hold_directory(directory):
+        return _await_lead(url, directory, listener, transport, advertise)
+
+
+def _await_lead(
+    url: str,
+    directory: Path,
+    listener: socket.socket,
+    transport: Transport,
+    advertise: str | None,
+) -> SharedStore | None:
     shared = SharedStore.open(url, directory, FORMAT)
     fold = shared.follow()
     stop = threading.Event()

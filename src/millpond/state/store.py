@@ -286,13 +286,17 @@ def _open_shared(
     return shared
 
 
-def _check_directory(directory: Path) -> None:
+def _check_is_directory(directory: Path) -> None:
     if directory.exists() and not directory.is_dir():
         raise MillpondError(
             "STORE-604",
             f'"{directory}" is not a directory',
             hint="Name a directory; it is created if it is not there.",
         )
+
+
+def _check_directory(directory: Path) -> None:
+    _check_is_directory(directory)
     make_directory(directory)
     file = directory / "FORMAT"
     if file.exists():
@@ -365,6 +369,21 @@ def lock_store(directory: Path) -> Iterator[None]:
             lock = os.open(directory / "LOCK", os.O_RDONLY | os.O_CLOEXEC)
             locks.callback(os.close, lock)
         _lock(lock, directory, locks)
+        yield
+
+
+@contextmanager
+def hold_directory(directory: Path) -> Iterator[None]:
+    """Lock a directory that will be opened later, or is the cache of one who waits to lead.
+
+    Raises:
+        MillpondError: STORE-601, another process has it; STORE-603, it cannot be written;
+            STORE-604, it is a file.
+    """
+    with arrow_file.translate_write_errors(directory), ExitStack() as locks:
+        _check_is_directory(directory)
+        make_directory(directory)
+        _take_lock(directory, locks)
         yield
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from millpond.api import listening
 from millpond.api.waiting import await_lead
+from millpond.errors import MillpondError
 from millpond.state.store import Store
 
 
@@ -68,3 +69,28 @@ def test_a_signal_ends_the_wait(leader, listener, tmp_path):
     assert signal.getsignal(signal.SIGTERM) is before
     assert leader.failure is None
     assert not list((tmp_path / "two").glob(".fold-*"))
+
+
+def test_a_directory_is_one_drivers(leader, listener, tmp_path):
+    """Two that wait with one directory would remove each other's database."""
+    place = str(tmp_path / "shared")
+    with pytest.raises(MillpondError, match="STORE-601"):
+        await_lead(place, tmp_path / "one", listener, listening.Transport())
+    refused = []
+
+    def start_another():
+        ask(listening.url_of(listener))
+        with listening.bind("127.0.0.1", 0) as other:
+            try:
+                await_lead(place, tmp_path / "two", other, listening.Transport())
+            except MillpondError as error:
+                refused.append(error.code)
+        leader.close()
+
+    other = threading.Thread(target=start_another)
+    other.start()
+    shared = await_lead(place, tmp_path / "two", listener, listening.Transport())
+    other.join()
+    assert refused == ["STORE-601"]
+    with Store.open(tmp_path / "two", shared=shared) as second:
+        assert second.shared.term == 2

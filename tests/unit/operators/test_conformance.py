@@ -11,7 +11,7 @@ import pkgutil
 from collections import Counter
 from dataclasses import replace
 from importlib import import_module
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ from tests.tools.check_operator import (
     histories,
     sum_deltas,
 )
+from tests.tools.rows_with_frames import FRAMES, order_as_cut, rows_with_frames
 
 from millpond import operators
 from millpond.engine.dataflow.scalars import DuckDBScalars
@@ -46,7 +47,6 @@ from millpond.operators.aggregation.aggregates.average import Average
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.min_max import MinMax
 from millpond.operators.aggregation.aggregates.sum import SumOfDoubles
-from millpond.operators.aggregation.frames import RowFrame
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.distinct_announcing import DistinctAnnouncing
 from millpond.operators.distinct_delta_star import DistinctDeltaStar
@@ -695,23 +695,6 @@ def test_rows_windows(data: st.DataObject) -> None:
     check_window(RowsWindow(elements(), count, by), data, held_at)
 
 
-FRAMES = (
-    RowFrame(None),
-    RowFrame(2),
-    RowFrame(3, 1),
-    RowFrame(None, 2),
-    RowFrame(0),
-    RowFrame(None, of_time=True),
-    RowFrame(4, of_time=True),
-    RowFrame(0, of_time=True),
-)
-
-
-def _comes_later(life: Life) -> bool:
-    """Whether a row comes in the later of the steps between which its instant is torn."""
-    return not checking.comes_first((life.at, life.until, 1, life.row))
-
-
 @CONFORMANCE
 @given(st.data())
 def test_running_frames(data: st.DataObject) -> None:
@@ -733,53 +716,15 @@ def test_running_frames(data: st.DataObject) -> None:
         EarlierValue(other, TYPES[0], 0, None),
     )
     node = RunningFrames(elements(), 2, calls)
-    # Within an instant rows come as the checks cut them: in two parts, each in its order.
-    feed = [
-        life
-        for _, lives in groupby(data.draw(histories(ROWS, MONOTONIC)), lambda life: life.at)
-        for life in sorted(lives, key=_comes_later)
-    ]
-
-    def rows_at(feed, now):  # type: ignore[no-untyped-def]
-        there = [e for e in feed if e.at <= now]
-        return [(*e.row, *values_of(there, number)) for number, e in enumerate(there)]
-
-    def partition(there, number, by):  # type: ignore[no-untyped-def]
-        """The elements of an element's partition, and its place among them."""
-        keys = [tuple(normalize(e.row[p]) for p in by) for e in there]
-        places = [n for n, key in enumerate(keys) if key == keys[number]]
-        return [there[n] for n in places], places.index(number)
-
-    def values_of(there, number):  # type: ignore[no-untyped-def]
-        at = there[number].at
-        own, place = partition(there, number, by)
-        held = []
-        for f in frames:
-            if f.of_time:
-                held.append(
-                    [e for e in own if e.at <= at and (f.start is None or e.at >= at - f.start)]
-                )
-            else:
-                first = 0 if f.start is None else max(0, place - f.start)
-                held.append(own[first : max(0, place - f.end + 1)])
-        yield from (len(some) for some in held)
-        for some in held:
-            values = [e.row[1] for e in some if e.row[1] is not None]
-            yield max(values, key=lambda v: (v != v, v), default=None)
-        others, mine = partition(there, number, other)
-        before = [e.at for e in others if e.at < at]
-        yield from (mine + 1, len(before) + 1, len(set(before)) + 1)
-        earlier = own[place - lag] if place >= lag else None
-        yield None if earlier is None else earlier.row[0]
-        yield there[number].row[1] if earlier is None else earlier.row[1]
-        yield others[0].row[0]
-
+    feed = order_as_cut(data.draw(histories(ROWS, MONOTONIC)))
     cut, instants = [*data.draw(cuts()), 40], [*sorted({life.at for life in feed}), 40]
     for at_once, torn in (([40], False), (cut, False), (instants, True)):
         run = checking.run(node, {"stream": feed}, at_once, through_instants=torn)
         for now in range(-1, 35):
             found = sum_deltas(run.deltas, now)
-            expected = Counter(tuple(map(normalize, row)) for row in rows_at(feed, now))
+            there = [life for life in feed if life.at <= now]
+            rows = rows_with_frames(there, frames, by, other, lag)
+            expected = Counter(tuple(map(normalize, row)) for row in rows)
             assert found == expected, (now, at_once, torn)
         if not torn:
             checking.check_pattern(node, run.deltas)
