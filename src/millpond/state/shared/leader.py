@@ -25,6 +25,8 @@ BEAT_SECONDS = 1.0
 #: A leader that says nothing for so many seconds is taken for dead. A look that took longer than a
 #: beat counts as one beat: if the storage stood still, so did the leader's word.
 PATIENCE_SECONDS = 5.0
+#: A leader that cannot say so for so many seconds ends: another may lead, and it would not know.
+GIVE_UP_SECONDS = 30.0
 #: A waiting driver looks every so many seconds.
 LOOK_SECONDS = 0.25
 #: Who complains of the storage says it again after so many seconds.
@@ -85,6 +87,8 @@ class LeadersWord:
         """
         self._place, self._log, self._url, self._directory = place, shared_log, url, directory
         self._beat = 0
+        #: Since when every try to say so has failed; None if the last one did not.
+        self._failing_since: float | None = None
         self._complain = Complaint()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -118,8 +122,24 @@ class LeadersWord:
             self._beat += 1
             own = Leader(self._log.driver, self._log.term, self._url, self._beat, has_left)
             self._place.write(_KEY, json.dumps(asdict(own)).encode())
+            self._failing_since = None
         except PlaceError as error:
             self._complain(error)
+            self._give_up_in_time(error)
+
+    def _give_up_in_time(self, error: PlaceError) -> None:
+        """End this driver if its word has failed for long."""
+        now = steady_seconds()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since > GIVE_UP_SECONDS and self._log.ended is None:
+            self._log.ended = MillpondError(
+                "STORE-603",
+                f'the shared store "{self._place.url}" gives no answer',
+                detail=f"It has given none for {GIVE_UP_SECONDS:.0f} s, and another driver may lead"
+                f" meanwhile. {error}",
+                hint="Make the storage reachable; the driver that opens the store next goes on.",
+            )
 
 
 class Complaint:

@@ -8,6 +8,7 @@ statement.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -108,8 +109,18 @@ class ObjectPlace:
         try:
             yield
         except (BaseError, OSError) as error:
-            # Its first line; what follows is of the library's insides, and may have addresses.
-            raise PlaceError(f"{self.url}: {str(error).splitlines()[0]}") from error
+            raise PlaceError(f"{self.url}: {_read_reason(str(error))}") from error
+
+
+def _read_reason(text: str) -> str:
+    """The reason in an error of the library.
+
+    That is its first line, as what follows is of the library's insides and may have addresses, with
+    the code of S3's answer instead of the beginning of its XML.
+    """
+    line = text.splitlines()[0]
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    return line if code is None else line.partition("<")[0] + code[1]
 
 
 def open_object_place(url: str, retries: RetryConfig | None = None) -> ObjectPlace:

@@ -1,8 +1,10 @@
 """Shared places of both kinds: what `SharedPlace` promises."""
 
 import errno
+import http.server
 import os
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -113,6 +115,33 @@ def test_a_store_that_cannot_be_reached_gives_no_answer(monkeypatch):
     place = open_object_place("s3://bucket/pond", {"max_retries": 0})
     with pytest.raises(PlaceError, match="s3://bucket/pond"):
         place.read("log/1")
+
+
+def test_what_a_store_says_of_keys_it_refuses_is_told(monkeypatch):
+    """It stands behind the first line of the answer."""
+    pytest.importorskip("obstore")
+    body = b"""<?xml version="1.0" encoding="utf-8"?>
+<Error><Code>SignatureDoesNotMatch</Code><Message>Check your key.</Message></Error>"""
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "known")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+        place = open_object_place("s3://bucket/pond", {"max_retries": 0})
+        with pytest.raises(PlaceError, match=r"403 Forbidden: SignatureDoesNotMatch$"):
+            place.read("log/1")
+        server.shutdown()
 
 
 def test_a_url_that_names_nothing_is_refused():

@@ -330,6 +330,42 @@ def test_a_leader_whose_directory_is_gone_leads_no_more(open_store, eventually, 
         push(first, stream, 1)
 
 
+@pytest.mark.parametrize("call", ["read", "write"])
+def test_a_leader_that_cannot_say_so_ends_and_does_not_answer_beside_another(
+    open_store, eventually, monkeypatch, call
+):
+    """Its keys were revoked: it cannot even read that another leads."""
+    monkeypatch.setattr(leading, "BEAT_SECONDS", 0.01)
+    now = [0.0]
+    monkeypatch.setattr(leading, "steady_seconds", lambda: now[0])
+    tries = []
+
+    def refuse(*_):
+        tries.append(now[0])
+        raise PlaceError("403 Forbidden")
+
+    first = open_store("a")
+    stream = define(first)
+    with monkeypatch.context() as broken:
+        broken.setattr(first.shared.place, call, refuse)
+        eventually(lambda: len(tries) > 2)
+        now[0] = leading.GIVE_UP_SECONDS - 1
+        eventually(lambda: tries.count(now[0]) > 2)
+    beat = read_leader(first.shared.place).beat
+    eventually(lambda: read_leader(first.shared.place).beat > beat)
+    with monkeypatch.context() as broken:
+        broken.setattr(first.shared.place, call, refuse)
+        now[0] += 10
+        eventually(lambda: tries.count(now[0]) > 2)
+        assert first.failure is None, "it was heard in between"
+        now[0] += leading.GIVE_UP_SECONDS + 1
+        eventually(lambda: first.failure)
+    assert first.failure.code == "STORE-603"
+    assert "403 Forbidden" in first.failure.detail
+    with pytest.raises(MillpondError, match="STORE-603"):
+        push(first, stream, 1)
+
+
 def test_who_waits_without_its_directory_ends_before_it_leads(waiting, url, tmp_path):
     stop = threading.Event()
     waiting.follow()
