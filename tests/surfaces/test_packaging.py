@@ -124,7 +124,7 @@ def test_the_manifest_of_kubernetes_starts_drivers_that_are_found() -> None:
         spec = objects["Service", service]["spec"]
         assert spec["selector"] == pods["metadata"]["labels"]
         assert spec["ports"][0]["port"] == driver["ports"][0]["containerPort"] == 6455
-    for probe in ("readinessProbe", "livenessProbe"):
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         called = driver[probe]["httpGet"]
         assert f"--allow-host={called['httpHeaders'][0]['value']}" in driver["args"]
     assert "--spark-conf=spark.kubernetes.container.image=" + driver["image"] in driver["args"]
