@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from millpond.cql.tree.function_calls import name_call
 from millpond.planner.resolve.nrr_join import hide_columns, sequence_column, timestamp_column
-from millpond.planner.resolve.scope import SelectScope
+from millpond.planner.resolve.scope import Leaf, SelectScope
 
 #: Functions that number the rows of a partition, whatever their frame.
 _NUMBERING = ("row_number", "lag", "lead", "ntile")
@@ -25,20 +25,26 @@ _BEGINNING = ("first_value", "first")
 def order_equal_rows(scopes: Iterable[SelectScope]) -> None:
     """Let window functions over one stream take equal rows in the order of the stream."""
     for scope in scopes:
-        leaf = scope.sources[0].leaf if len(scope.sources) == 1 else None
-        if leaf is None or not leaf.is_stream or leaf.hidden:
+        leaf = find_only_stream(scope)
+        if leaf is None or leaf.hidden:
             continue
-        windows = [w for w in _list_own_windows(scope.select) if _shows_equal_rows(w)]
-        if not windows:
-            continue
-        stamps = (timestamp_column(leaf), sequence_column(leaf))
-        leaf.hidden = stamps
-        hide_columns(scope)
-        for window in windows:
+        for window in [w for w in _list_own_windows(scope.select) if _shows_equal_rows(w)]:
             order = window.args.get("order")
             terms = [] if order is None else order.expressions
-            added = [exp.Ordered(this=exp.column(stamp)) for stamp in stamps]
-            window.set("order", exp.Order(expressions=[*terms, *added]))
+            window.set("order", exp.Order(expressions=[*terms, *order_of_arrival(scope, leaf)]))
+
+
+def find_only_stream(scope: SelectScope) -> Leaf | None:
+    """The stream that a SELECT reads, if that is all it reads."""
+    leaf = scope.sources[0].leaf if len(scope.sources) == 1 else None
+    return leaf if leaf is not None and leaf.is_stream else None
+
+
+def order_of_arrival(scope: SelectScope, leaf: Leaf) -> list[exp.Ordered]:
+    """Terms that order a stream's rows by timestamp and arrival, hidden columns of its slice."""
+    leaf.hidden = (timestamp_column(leaf), sequence_column(leaf))
+    hide_columns(scope)
+    return [exp.Ordered(this=exp.column(stamp)) for stamp in leaf.hidden]
 
 
 def _list_own_windows(select: exp.Select) -> Iterator[exp.Window]:

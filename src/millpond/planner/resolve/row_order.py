@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from millpond.cql.tree.function_calls import name_call
 from millpond.model.functions import SHOWING_ORDER
-from millpond.planner.resolve.nrr_join import hide_columns, sequence_column, timestamp_column
+from millpond.planner.resolve.equal_rows import find_only_stream, order_of_arrival
 from millpond.planner.resolve.scope import SelectScope
 
 #: Macros of DuckDB take no ORDER BY.
@@ -35,21 +35,15 @@ def order_shown_rows(scopes: Iterable[SelectScope], body: exp.Expr) -> None:
         body: The outermost query, whose columns have their names already.
     """
     for scope in scopes:
-        leaf = scope.sources[0].leaf if len(scope.sources) == 1 else None
-        if leaf is None or not leaf.is_stream or leaf.positional:
+        leaf = find_only_stream(scope)
+        if leaf is None or leaf.positional:
             continue
         if scope.select.args.get("joins"):  # a SEMI JOIN's right side is no source
             continue
-        calls = list(_list_calls(scope.select, body))
-        if not calls:
-            continue
-        stamps = (timestamp_column(leaf), sequence_column(leaf))
-        leaf.hidden = stamps
-        hide_columns(scope)
-        for call in calls:
+        for call in list(_list_calls(scope.select, body)):
             *others, last = call.expressions
-            terms = [exp.Ordered(this=exp.column(stamp)) for stamp in stamps]
-            call.set("expressions", [*others, exp.Order(this=last, expressions=terms)])
+            order = exp.Order(this=last, expressions=order_of_arrival(scope, leaf))
+            call.set("expressions", [*others, order])
 
 
 def _list_calls(select: exp.Select, body: exp.Expr) -> Iterator[exp.Expr]:
