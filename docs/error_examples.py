@@ -169,7 +169,7 @@ def _closed(pond: Pond, _: Path) -> str:
 @_provokes("POND-415")
 def _spark_ended(pond: Pond, _: Path) -> str:
     """POST /v1/streams, while Spark is away"""
-    end = SimpleNamespace(_is_silent=False, _revives=True, _start=object())
+    end = SimpleNamespace(_ended_because="", _revives=True, _start=object())
     process = SimpleNamespace(pid=4711, poll=lambda: -9)
     raise machine.Machine._explain_end(end, process)  # type: ignore[arg-type]
 

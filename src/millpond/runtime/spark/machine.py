@@ -78,7 +78,8 @@ class Machine:
         self._ends: deque[float] = deque(maxlen=_MOST_ENDS + 1)
         self._stopping = threading.Event()
         self._asks = self._answers = self._silent = 0
-        self._is_silent = False
+        #: Why this process ended the JVM; empty if it did not.
+        self._ended_because = ""
         self._session: SparkSession | None = None
         self._gateway: Any = None
         self._process: Any = None
@@ -278,7 +279,7 @@ class Machine:
         try:
             _forget(self._gateway)
             self._adopt(self._start())
-            self._silent, self._is_silent = 0, False
+            self._silent, self._ended_because = 0, ""
             self._answers = self._asks
             self.trouble = None
             self._on_start()
@@ -291,28 +292,38 @@ class Machine:
         self._on_end(self.failure)
 
     def _check_answers(self) -> None:
-        """Ask the JVM something now and then, and end it if it does not answer for long."""
+        """Ask the JVM something now and then; end it if it does not answer for long.
+
+        It is ended, too, where it goes on with a session that has stopped by itself: a standalone
+        master removes an application whose executors all failed, and nothing else would tell.
+        """
         if self._start is None:
             return
         if self._asks == self._answers:
             self._silent = 0
             self._asks += 1
             assert self._session is not None
-            threading.Thread(
-                target=self._ask, args=(self._session, self._asks), name="spark-ask", daemon=True
-            ).start()
+            asked = (self._session, self._process, self._asks)
+            threading.Thread(target=self._ask, args=asked, name="spark-ask", daemon=True).start()
         else:
             self._silent += 1
-            if self._silent > _SILENT_LOOKS and self._process is not None:
-                self._is_silent = True
-                self._process.kill()
+            if self._silent > _SILENT_LOOKS:
+                self._end_process(self._process, "did not answer for a minute and was ended")
 
-    def _ask(self, session: SparkSession, number: int) -> None:
+    def _ask(self, session: SparkSession, process: Any, number: int) -> None:
         with suppress(Exception):
+            if session.sparkContext._jsc.sc().isStopped() and not self._stopping.is_set():
+                self._end_process(process, "was ended: its application was removed or has stopped")
+                return
             heap = session.sparkContext._jvm.java.lang.Runtime.getRuntime()
             self._heap = (heap.totalMemory() - heap.freeMemory(), heap.maxMemory())
             self._stopping.wait(_LOOK_SECONDS * 20)
             self._answers = number
+
+    def _end_process(self, process: Any, because: str) -> None:
+        if process is not None:
+            self._ended_because = because
+            process.kill()
 
     def measure_memory(self) -> RuntimeMemory:
         """What the JVM and the workers it has started take; its heap as of some seconds ago."""
@@ -336,8 +347,8 @@ class Machine:
 
     def _explain_end(self, process: Any) -> MillpondError:
         code = process.poll()
-        if self._is_silent:
-            how = "did not answer for a minute and was ended"
+        if self._ended_because:
+            how = self._ended_because
         elif code == OUT_OF_MEMORY:
             how = "ran out of memory (MILLPOND_DRIVER_MEMORY gives it more)"
         else:

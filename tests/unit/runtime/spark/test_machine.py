@@ -49,6 +49,8 @@ class World:
         self.processes: list[Process] = []
         self.refused = 0
         self.answers = True
+        #: How many of the sessions, from the first one on, have lost their application.
+        self.removed = 0
         self.ends_at_once = ""
         self.ends: list[MillpondError] = []
         self.starts = threading.Semaphore(0)
@@ -66,7 +68,10 @@ class World:
                 raise Py4JError("An error occurred while calling o81.get")
             return Dead()
         jvm = self if self.answers else None
-        context = SimpleNamespace(master="local[*]", defaultParallelism=2, _jvm=jvm)
+        number = len(self.processes)
+        scala = SimpleNamespace(isStopped=lambda: number <= self.removed)
+        java = SimpleNamespace(sc=lambda: scala)
+        context = SimpleNamespace(master="local[*]", defaultParallelism=2, _jvm=jvm, _jsc=java)
         return SimpleNamespace(version="4", sparkContext=context, stop=lambda: None)
 
     def machine(self, **options: Any) -> Machine:
@@ -199,6 +204,26 @@ def test_a_jvm_that_does_not_answer_is_ended(world: World, monkeypatch: pytest.M
     assert world.starts.acquire(timeout=20)
     assert "did not answer" in str(world.ends[0].detail)
     machine.stop()
+
+
+def test_a_jvm_whose_application_was_removed_is_replaced(world: World) -> None:
+    """A master that removes an application stops its session, and the JVM goes on."""
+    world.removed = 1
+    machine = world.machine()
+    assert world.starts.acquire(timeout=20)
+    wait_until(lambda: machine.trouble is None)
+    assert "application was removed" in str(world.ends[0].detail)
+    machine.stop()
+
+
+def test_a_session_that_is_stopped_on_purpose_stays_stopped(world: World) -> None:
+    machine = world.machine()
+    machine._stopping.set()
+    world.removed = 1
+    machine._ask(machine.session, world.processes[0], 1)
+    machine.stop()
+    assert world.processes[0].code is None
+    assert not world.ends
 
 
 def test_without_a_server_every_call_says_what_to_do(world: World) -> None:
