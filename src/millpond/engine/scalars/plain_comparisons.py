@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_COMPARISON = re.compile(r"c(\d+) (=|<>|<|<=|>|>=) (-?\d{1,18})")
-_EQUALITY = re.compile(r"c(\d+) (=|<>) '([^']*)'")
+_COMPARISON = re.compile(r"(c\d+) (=|<>|<|<=|>|>=) (-?\d{1,18})")
+_EQUALITY = re.compile(r"(c\d+) (=|<>) '([^']*)'")
 _BOOLEAN = re.compile(r"CAST\((.*) AS BOOLEAN\)", re.DOTALL)
 _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -34,7 +34,7 @@ _EXACT = {pa.float32(): 1 << 24, pa.float64(): 1 << 53}
 #: NaN is greater than every number and equal to itself.
 _TRUE_OF_NAN = ("<>", ">", ">=")
 
-_Term = tuple[int, str, int | str]
+_Term = tuple[str, str, int | str]
 
 
 def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
@@ -45,8 +45,8 @@ def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
     true = np.ones(rows.num_rows, bool)
     unknown = np.zeros(rows.num_rows, bool)
     false = np.zeros(rows.num_rows, bool)
-    for place, sign, number in terms:
-        column = rows.column(place)
+    for name, sign, number in terms:
+        column = rows.column(name)
         holds = _holds(column, sign, number)
         if column.null_count:
             known = column.is_valid().to_numpy(zero_copy_only=False)
@@ -73,10 +73,12 @@ def _holds(column: pa.Array, sign: str, number: int | str) -> np.ndarray:
 
 
 def _is_certain(rows: pa.RecordBatch, term: _Term) -> bool:
-    place, _, number = term
-    if place >= rows.num_columns:
+    name, _, number = term
+    # Rows may have lost the columns that nobody reads, so a column is not at its number's place.
+    place = rows.schema.get_field_index(name)
+    if place < 0:
         return False
-    type_ = rows.column(place).type
+    type_ = rows.schema.field(place).type
     if isinstance(number, str):
         return bool(pa.types.is_string(type_))
     if pa.types.is_signed_integer(type_):
@@ -103,9 +105,9 @@ def _terms(sql: str) -> tuple[_Term, ...] | None:
 
 def _term(text: str) -> _Term | None:
     if match := _COMPARISON.fullmatch(text):
-        return (int(match[1]), match[2], int(match[3]))
+        return (match[1], match[2], int(match[3]))
     if match := _EQUALITY.fullmatch(text):
-        return (int(match[1]), match[2], match[3])
+        return (match[1], match[2], match[3])
     return None
 
 

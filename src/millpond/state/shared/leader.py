@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from millpond.errors import MillpondError
-from millpond.state.shared.place import PlaceError, SharedPlace
+from millpond.state.shared.place import PlaceError, SharedPlace, check_founded
 from millpond.state.shared.shared_fold import SharedFold, lost_directory
 from millpond.state.shared.shared_log import SharedLog, other_leads, steady_seconds
 
@@ -114,6 +114,7 @@ class LeadersWord:
 
     def _say(self, has_left: bool = False) -> None:
         try:
+            check_founded(self._place)  # where the store is not, who leads is not said
             found = read_leader(self._place)
             if found is not None and found.term > self._log.term:
                 if self._log.ended is None:

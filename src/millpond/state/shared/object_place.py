@@ -63,6 +63,17 @@ class ObjectPlace:
             except FileNotFoundError:
                 return None
 
+    def has(self, key: str) -> bool:
+        """Return whether the key has an object."""
+        import obstore
+
+        with self._translate():
+            try:
+                obstore.head(self._store, key)
+            except FileNotFoundError:
+                return False
+        return True
+
     def list_keys(self, prefix: str, after: str = "") -> list[str]:
         """List the keys that begin with `prefix` and come after `after`, ascending."""
         import obstore

@@ -51,6 +51,10 @@ class SharedPlace(Protocol):
         """Return an object; None if the key has none."""
         ...
 
+    def has(self, key: str) -> bool:
+        """Return whether the key has an object."""
+        ...
+
     def list_keys(self, prefix: str, after: str = "") -> list[str]:
         """List the keys that begin with `prefix` and come after `after`, ascending."""
         ...
@@ -66,6 +70,16 @@ class SharedPlace(Protocol):
     def download(self, key: str, to: Path) -> bool:
         """Write an object to a file, which appears whole; return False if the key has none."""
         ...
+
+
+def check_founded(place: SharedPlace) -> None:
+    """Check that a place has the object that is created first.
+
+    Raises:
+        PlaceError: it has not, or gave no answer.
+    """
+    if not place.has(FIRST):
+        raise PlaceError(f"{place.url}: there is no {FIRST}; is the storage mounted?")
 
 
 @contextmanager

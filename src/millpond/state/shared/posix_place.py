@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,6 +51,14 @@ class PosixPlace:
                 return self._path(key).read_bytes()
             except FileNotFoundError:
                 return None
+
+    def has(self, key: str) -> bool:
+        """Return whether the key has an object."""
+        with self._translate():
+            try:
+                return stat.S_ISREG(os.stat(self._path(key)).st_mode)
+            except FileNotFoundError:
+                return False
 
     def list_keys(self, prefix: str, after: str = "") -> list[str]:
         """List the keys that begin with `prefix` and come after `after`, ascending."""

@@ -263,6 +263,7 @@ class SharedFold:
             None if somebody has.
 
         Raises:
+            MillpondError: STORE-602, the last record that was read is not in the log any more.
             PlaceError: the storage gave no answer; a claim of this driver may be in the log.
         """
         log = SharedLog(self._reader, driver, self._clock)

@@ -8,11 +8,16 @@ Invariants:
     INV-SHARED-1: `append` returns only if the record is in the log, at its number, for ever.
     INV-SHARED-2: who has appended knows every record before its own.
     INV-SHARED-3: a record is removed only an hour after a snapshot that contains it was there.
+    INV-SHARED-4: `append` and `claim` create no record where the one before it is not.
 
 The third is what makes removing safe. A driver that was stopped for long could create a record
 anew whose number was removed. So a driver that has not appended for a minute looks, after it has
 created a record and before it says so, whether a snapshot is beyond the record. The two times may
 be apart by what clocks of one machine's processes never are: a minute taken for an hour.
+
+The fourth is for a storage that has lost what it had: a bucket that was emptied, a directory that
+was removed, a wrong one in its stead. What is acknowledged there nobody can ever read, because the
+log before it is missing.
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ from dataclasses import dataclass
 
 from millpond.errors import MillpondError
 from millpond.state.journal.record import Statement
-from millpond.state.shared.place import PlaceError, SharedPlace
+from millpond.state.shared.place import PlaceError, SharedPlace, check_founded
 from millpond.state.shared.shared_record import (
     SharedRecord,
     decode_shared,
@@ -74,6 +79,10 @@ def list_shared_snapshots(place: SharedPlace, from_number: int = 0) -> list[Shar
 
 class LogBehind(Exception):
     """The records that a reader wants may have been removed: it begins again from a snapshot."""
+
+
+class _LogLost(Exception):
+    """The place has a store, and its log lacks the record before the next one."""
 
 
 class LogReader:
@@ -175,17 +184,22 @@ class SharedLog:
             False if the next number is taken. Then the log is to be read on, and claimed again.
 
         Raises:
+            MillpondError: STORE-602, the last record is not in the log any more.
             PlaceError: the storage gives no answer; a record of this driver may be there.
         """
-        return self._create(self.number + 1, self.term + 1, [], tries=1)
+        try:
+            return self._create(self.number + 1, self.term + 1, [], tries=1)
+        except _LogLost as lost:
+            raise damaged_log(self._place, str(lost)) from lost
 
     def append(self, statements: Iterable[Statement]) -> int:
         """Make the next record durable for everybody; return its number.
 
         Raises:
             MillpondError: STORE-606, another driver leads, and the record is not in the log;
-                STORE-603, the storage gives no answer, and nobody knows yet whether it is. Neither
-                this record nor a later one may be acknowledged by this driver.
+                STORE-602, nor is it, because the last one is not there any more; STORE-603, the
+                storage gives no answer, and nobody knows yet whether the record is in the log.
+                Neither it nor a later one may be acknowledged by this driver.
         """
         if self.ended is not None:
             raise self.ended
@@ -196,6 +210,8 @@ class SharedLog:
             if self._create(number, self.term, statements):
                 return number
             failed = other_leads(self._place)
+        except _LogLost as lost:
+            failed = damaged_log(self._place, str(lost))
         except PlaceError as error:
             failed = self._unknown(number, f"got no answer in {_TRY_SECONDS:.0f} s: {error}")
         except Exception:
@@ -225,7 +241,9 @@ class SharedLog:
         wait = _FIRST_WAIT
         while True:
             try:
-                own = self._place.create(key_of(number), data) or self._is_own(number, data)
+                own = self._is_next(number) and (
+                    self._place.create(key_of(number), data) or self._is_own(number, data)
+                )
                 if own and self._clock() - self._sure_at > SURE_SECONDS:
                     # Long ago: the number may have been taken, contained in a snapshot and removed.
                     own = not list_shared_snapshots(self._place, number)
@@ -240,6 +258,22 @@ class SharedLog:
             self.number, self.term, self._sure_at = number, term, began
             self.appended += len(data)
         return own
+
+    def _is_next(self, number: int) -> bool:
+        """Whether a record can be the next one: the one before is there, or a later snapshot.
+
+        Raises:
+            _LogLost: neither is there.
+            PlaceError: the storage gave no answer, or has nothing of the store.
+        """
+        if number > 1 and self._place.has(key_of(number - 1)):
+            return True
+        if number > 1 and list_shared_snapshots(self._place, number):
+            return False  # others have led for long, and have removed it
+        check_founded(self._place)
+        if number > 1:
+            raise _LogLost(f"Record {number - 1}, the last one, is not there any more.")
+        return True
 
     def _is_own(self, number: int, data: bytes) -> bool:
         """Whether the record that took a number is this one, of a try whose answer was lost."""

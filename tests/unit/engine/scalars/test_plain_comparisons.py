@@ -74,4 +74,18 @@ def test_they_are_what_duckdb_says(data: st.DataObject) -> None:
 )
 def test_anything_else_is_left_to_duckdb(sql: str) -> None:
     arrays = [pa.array([1], t) for t, _ in COLUMNS]
-    assert evaluate_comparison(sql, pa.RecordBatch.from_arrays(arrays, names=list("abcd"))) is None
+    rows = pa.RecordBatch.from_arrays(arrays, names=[f"c{i}" for i in range(4)])
+    assert evaluate_comparison(sql, rows) is None
+
+
+def test_a_column_is_found_by_its_name_among_fewer_columns() -> None:
+    names = ["c1", "c2", "c7"]
+    rows = pa.RecordBatch.from_arrays([pa.array(["c2", "x"]), pa.array(["y", "c2"]), [1, 2]], names)
+    for sql, wanted in {
+        "c1 = 'c2'": [True, False],
+        "c2 = 'c2'": [False, True],
+        "c7 > 1": [False, True],
+    }.items():
+        found = evaluate_comparison(sql, rows)
+        assert found is not None
+        assert found.to_pylist() == wanted

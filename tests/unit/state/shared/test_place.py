@@ -35,6 +35,7 @@ def test_what_was_created_is_there_and_is_not_created_again(place):
     assert place.read("log/1") is None
     assert place.create("log/1", b"one")
     assert not place.create("log/1", b"two")
+    assert (place.has("log/1"), place.has("log/2"), place.has("log")) == (True, False, False)
     assert place.read("log/1") == b"one"
     place.write("log/1", b"three")
     assert place.read("log/1") == b"three"

@@ -6,7 +6,7 @@ from tests.tools.founded_place import founded_place
 from millpond.errors import MillpondError
 from millpond.state.journal.record import decode_body
 from millpond.state.shared.object_place import ObjectPlace
-from millpond.state.shared.place import PlaceError
+from millpond.state.shared.place import FIRST, PlaceError
 from millpond.state.shared.shared_log import (
     SURE_SECONDS,
     TRIM_SECONDS,
@@ -56,7 +56,9 @@ def place(request, tmp_path):
     if request.param == "posix":
         return LosingPlace(founded_place(tmp_path / "pond"))
     store = pytest.importorskip("obstore.store")
-    return LosingPlace(ObjectPlace("memory:///", store.MemoryStore()))
+    place = LosingPlace(ObjectPlace("memory:///", store.MemoryStore()))
+    place.write(FIRST, b"{}")
+    return place
 
 
 @pytest.fixture
@@ -131,6 +133,57 @@ def test_an_append_without_an_answer_is_tried_again_and_is_there_once(place, clo
     assert log.append([("one", [])]) == 2
     assert log.append([("two", [])]) == 3
     assert texts(place, clock) == ["one", "two"]
+
+
+def remove_all(place, *prefixes):
+    for prefix in prefixes:
+        for key in place.list_keys(prefix):
+            place.remove(key)
+
+
+def test_a_log_that_lost_its_last_record_takes_no_other(place, clock):
+    """`log/` was emptied below a driver that leads, and below one that waits."""
+    log, waiting = lead(place, clock, "a"), read_on(place, clock)
+    log.append([("one", [])])
+    waiting.read_next()
+    remove_all(place, "log/")
+    for _ in range(2):
+        with pytest.raises(MillpondError, match=r"STORE-602[^$]*Record 2, the last one, is not th"):
+            log.append([("two", [])])
+    with pytest.raises(MillpondError, match=r"STORE-602[^$]*Record 2, the last one, is not there"):
+        SharedLog(waiting, "b" * 16, clock, clock.wait).claim()
+    assert place.list_keys("log/") == []
+
+
+def test_a_place_that_lost_everything_takes_no_record(place, clock):
+    """A bucket that was emptied, or a directory with all but its hidden files."""
+    log, waiting = lead(place, clock, "a"), read_on(place, clock)
+    first = place.read(FIRST)
+    remove_all(place, "log/")
+    place.remove(FIRST)
+    began = clock()
+    with pytest.raises(MillpondError, match=r"STORE-603[^$]*is the storage mounted"):
+        log.append([("two", [])])
+    assert 30 < clock() - began < 35
+    with pytest.raises(PlaceError, match="is the storage mounted"):
+        SharedLog(waiting, "b" * 16, clock, clock.wait).claim()
+    place.write(FIRST, first)
+    assert place.list_keys("log/") == []
+
+
+def test_a_place_that_was_away_for_a_moment_is_written_on(place, clock):
+    log = lead(place, clock, "a")
+    away = {key: place.read(key) for key in (FIRST, key_of(1))}
+    for key in away:
+        place.remove(key)
+
+    def come_back(seconds):
+        for key, data in away.items():
+            place.write(key, data)
+
+    log._wait = come_back
+    assert log.append([("one", [])]) == 2
+    assert texts(place, clock) == ["one"]
 
 
 def test_after_half_a_minute_without_an_answer_nothing_more_is_appended(place, clock):

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from millpond.errors import MillpondError
 from millpond.state.journal.record import decode_body
-from millpond.state.shared.place import PlaceError
+from millpond.state.shared.place import FIRST, PlaceError
 from millpond.state.shared.shared_log import (
     SNAPSHOTS,
     LogBehind,
@@ -34,7 +34,7 @@ class SimulatedPlace:
     url = "simulated://place"
 
     def __init__(self, world):
-        self.objects, self.world, self.late = {}, world, []
+        self.objects, self.world, self.late = {FIRST: b"{}"}, world, []
 
     def create(self, key, data):
         return self.world.call(lambda: self._create(key, data), can_be_late=True)
@@ -50,6 +50,9 @@ class SimulatedPlace:
 
     def read(self, key):
         return self.world.call(lambda: self.objects.get(key))
+
+    def has(self, key):
+        return self.world.call(lambda: key in self.objects)
 
     def list_keys(self, prefix, after=""):
         return self.world.call(

@@ -19,9 +19,10 @@ from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.file_share import withdraw
 from millpond.state.inbox.push_file import read_push
 from millpond.state.shared import leader as leading
-from millpond.state.shared import shared_log
+from millpond.state.shared import shared_log, shared_store
 from millpond.state.shared.leader import read_leader, wait_to_lead
-from millpond.state.shared.place import PlaceError
+from millpond.state.shared.object_place import ObjectPlace
+from millpond.state.shared.place import FIRST, PlaceError
 from millpond.state.shared.shared_log import list_shared_snapshots
 from millpond.state.shared.shared_store import SharedStore, open_place
 from millpond.state.store import FORMAT, Store, new_path
@@ -364,6 +365,51 @@ def test_a_leader_that_cannot_say_so_ends_and_does_not_answer_beside_another(
     assert "403 Forbidden" in first.failure.detail
     with pytest.raises(MillpondError, match="STORE-603"):
         push(first, stream, 1)
+
+
+@pytest.fixture(params=["directory", "bucket"])
+def emptied(request, open_store, url):
+    """A store that leads, and whose place has lost all keys, but what is hidden in a directory."""
+    if request.param == "directory":
+        first = open_store("a")
+    else:
+        objects = pytest.importorskip("obstore.store")
+        place = ObjectPlace("memory:///", objects.MemoryStore())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_store, "open_place", lambda url: place)
+            first = open_store("a", "memory:///")
+    stream = define(first)
+    push(first, stream, 1)
+    for prefix in ("log/", "files/"):
+        for key in first.shared.place.list_keys(prefix):
+            first.shared.place.remove(key)
+    first.shared.place.remove(FIRST)
+    return first, stream
+
+
+def test_a_leader_whose_place_came_back_empty_acknowledges_nothing(emptied, monkeypatch):
+    first, stream = emptied
+    monkeypatch.setattr(shared_log, "_TRY_SECONDS", -1.0)
+    with pytest.raises(MillpondError, match=r"STORE-603[^$]*is the storage mounted"):
+        push(first, stream, 2)
+    with pytest.raises(MillpondError, match="STORE-603"):
+        define(first, "other")
+    assert first.shared.place.list_keys("log/") == []
+    assert first.failure.code == "STORE-603"
+
+
+def test_an_idle_leader_whose_place_came_back_empty_ends(emptied, eventually, monkeypatch):
+    """It says no more that it leads."""
+    first, _ = emptied
+    monkeypatch.setattr(leading, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(leading, "GIVE_UP_SECONDS", 0.0)
+    first.shared.announce("http://one")
+    eventually(lambda: first.failure)
+    assert "is the storage mounted" in first.failure.detail
+    beat = read_leader(first.shared.place)
+    first.shared.announce("http://two")
+    first.shared.close()
+    assert read_leader(first.shared.place) == beat
 
 
 def test_who_waits_without_its_directory_ends_before_it_leads(waiting, url, tmp_path):
