@@ -81,7 +81,8 @@ class PosixPlace:
     def upload(self, file: Path, key: str) -> None:
         """Make an object of a file's bytes, in place of one that the key has."""
         with self._translate(), self._new_file() as temporary:
-            shutil.copyfile(file, temporary)
+            with open(file, "rb") as found, open(temporary, "wb", opener=open_owner_only) as new:
+                shutil.copyfileobj(found, new)
             sync_file(temporary)
             self._rename(temporary, self._path(key))
 

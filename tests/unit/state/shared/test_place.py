@@ -149,3 +149,17 @@ def test_a_url_that_names_nothing_is_refused():
     pytest.importorskip("obstore")
     with pytest.raises(MillpondError, match="STORE-604"):
         open_object_place("ftp://somewhere")
+
+
+def test_what_is_uploaded_to_a_directory_is_its_owners_alone(tmp_path):
+    """Whatever the umask is, and whoever may read the file it is made of."""
+    place = founded_place(tmp_path / "pond")
+    (tmp_path / "rows").write_bytes(b"rows")
+    (tmp_path / "rows").chmod(0o644)
+    before = os.umask(0o022)
+    try:
+        place.upload(tmp_path / "rows", "files/segments/rows")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "pond/files/segments/rows").stat().st_mode) == 0o600
+    assert place.read("files/segments/rows") == b"rows"
