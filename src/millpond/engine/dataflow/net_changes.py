@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
-from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.compiled import I64, READ_I64, called, compiled
 from millpond.model.nested_values import needs_keys, rank
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_numbers
@@ -140,10 +140,11 @@ def _find_crowded(rows: pa.RecordBatch, at: Ints, weight: Ints) -> Bools:
     replaced = np.empty(len(at) // 2, np.int64)
     equal = replaced[: _list_replaced(at, weight, crowded, replaced)]
     # Whole numbers first, because their keys cost least; then later columns: groups stand before.
-    for column in sorted(reversed(rows.columns), key=lambda column: not is_whole(column.type)):
+    cheap = [is_whole(column.type) for column in rows.columns]
+    for place in sorted(range(len(cheap)), key=lambda place: (not cheap[place], -place)):
         if not len(equal):
             break
-        for word in _words(column):
+        for word in _words(rows.column(place)):
             equal = equal[: _keep_equal(np.ascontiguousarray(word), equal)]
     crowded[equal] = crowded[equal + 1] = True
     return crowded
@@ -211,7 +212,7 @@ def _compare(keys, left, right):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(inline="never")
+@called
 def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
     """Sort places[low:high] by their rows: runs by insertion, then merged from the bottom up."""
     for start in range(low, high, _RUN):

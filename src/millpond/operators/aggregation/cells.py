@@ -209,9 +209,12 @@ def find_differences(trace: npt.NDArray[Any], valid: Bools | None = None) -> Boo
     """
     if trace.dtype == np.float64:
         trace = trace.view(np.int64)
-    unequal = trace[1:] != trace[:-1]
     if trace.ndim > 1:
-        unequal = unequal.any(axis=1)
+        # NumPy reduces rows of two words one by one.
+        first, second = trace[:, 0], trace[:, 1]
+        unequal = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    else:
+        unequal = trace[1:] != trace[:-1]
     if valid is None:
         return np.asarray(unequal)
     both = valid[1:] & valid[:-1]

@@ -44,7 +44,9 @@ def test_net_changes(to_stream, data):
     last = data.draw(st.sampled_from([3, 40]))
     changes = data.draw(
         st.lists(
-            st.tuples(st.integers(0, last), st.sampled_from([-2, -1, 1, 1, 3]), st.sampled_from(some)),
+            st.tuples(
+                st.integers(0, last), st.sampled_from([-2, -1, 1, 1, 3]), st.sampled_from(some)
+            ),
             max_size=70,
         )
     )
