@@ -50,6 +50,8 @@ from millpond.cql.print.dialect import parse_query
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
+from millpond.operators.distinct_announcing import LastCopies
+from millpond.operators.distinct_delta_star import LongestLives
 from millpond.operators.expire import Expire
 from millpond.planner.bind.bind import bind
 from millpond.planner.dataflow.plan import Plan, plan_changes
@@ -223,9 +225,16 @@ class Run:
         sizes, worst = self.flow.sizes(), None
         for node in self.plan.nodes():
             if node.name == "distinct" and node.detail.startswith("δ*"):
-                output = self.flow.operator(node.key).given(self.flow.position)
+                output = living(self.flow.operator(node.key), self.flow.position)
                 worst = max(worst or 0.0, sizes[node.key] / max(output, 1))
         return worst
+
+
+def living(operator: LastCopies | LongestLives, position: int) -> int:
+    """How many of the rows that a δ* keeps are in its output."""
+    if isinstance(operator, LastCopies):
+        return operator._living
+    return int((operator._given[: operator.size()] > position).sum())
 
 
 def interval(share: float | None, window: int) -> int | None:

@@ -262,7 +262,7 @@ def stored_segment(
     assert step is not None
     runs = []
     if is_old:
-        run = write_run(store, StemPart(table).arrange(step.key))
+        run = write_run(store, StemPart(table).build_run(step.key))
         runs.append((step.key.text, 0, 1, f"runs/{run.path.name}", run.checksum))
     low, high = (START + 1_000 * at for at in (first, first + count - 1))
     path = f"segments/{file.path.name}"

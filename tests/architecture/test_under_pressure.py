@@ -71,6 +71,7 @@ SYNOPSIS_FILES: dict[str, tuple[str, ...]] = {
     "key_filter.py": ("unit/synopses/test_key_filter.py::test_what_was_put_in_is_found_and_little_else", _FREE),
     "sliced_filter.py": (_FILTER, "unit/synopses/test_sliced_filter.py::test_bits_depend_on_the_order_of_keys_and_not_on_calls"),
     "sample_bounds.py": ("unit/synopses/test_sample_bounds.py::test_bounds_miss_no_more_often_than_they_say", _BOUNDS),
+    "sampling.py": ("unit/synopses/test_sampling.py::test_a_larger_sample_holds_the_smaller_one",),
     # Exact ones.
     "totals.py": ("unit/synopses/test_totals.py::test_parts_merge_in_any_order",),
     "total_walks.py": ("unit/synopses/test_totals.py::test_a_range_of_rows_is_those_rows",),

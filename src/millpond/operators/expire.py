@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from millpond.model.kept_property import kept_property
 from millpond.model.patterns import Pattern
 from millpond.model.time import END
 from millpond.operators.protocol.cost_model import (
@@ -63,7 +63,7 @@ class Expire(Unary):
             return "rows in order of arrival"
         return f"{self.partitions} partitions by expiration"
 
-    @cached_property
+    @kept_property
     def logical_key(self) -> str:
         return self.input.logical_key
 

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.errors import MillpondError
+from millpond.model.kept_property import kept_property
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.protocol.cost_model import (
     ADDED_UP,
@@ -141,7 +141,7 @@ class Join(Node):
         own = (equal, sorted(set(self.predicates)), self.keep, self.nulls_match)
         return own if self.sums is None else (*own, self.sums)
 
-    @cached_property
+    @kept_property
     def logical_key(self) -> str:
         return hash_text(f"joins {self.group}") if self.group else super().logical_key
 

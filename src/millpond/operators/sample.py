@@ -6,10 +6,10 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from millpond.model.sampling import choose_sample
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Operator, Scalars, Unary
+from millpond.synopses.sampling import choose_sample
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.kept_property import kept_property
 from millpond.model.patterns import MONOTONIC, RELATION
 from millpond.model.time import BEGINNING
 from millpond.operators.protocol.cost_model import UNKNOWN, EdgeEstimate, StreamStatistics
@@ -43,7 +43,7 @@ class _Source(Node):
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
 
-    @cached_property
+    @kept_property
     def schema(self) -> pa.Schema:
         return positional_schema(self.types)
 

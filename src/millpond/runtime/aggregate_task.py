@@ -6,7 +6,6 @@ Such a file is a cache that no epoch refers to (`millpond.state.aggregate_file`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from millpond.engine.aggregates.segment_sketches import compute_sketch
 from millpond.engine.aggregates.segment_totals import compute_blocks
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.errors import MillpondError
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Field
 from millpond.runtime.files.match_files import failed_slots
 from millpond.state.aggregate_file import Kept, Measured, write_totals
@@ -71,7 +71,7 @@ class _MatchedSegment:
         self._table = table
         self._rows = rows
 
-    @cached_property
+    @kept_property
     def ts(self) -> np.ndarray:
         stamps: np.ndarray = self._table["__ts"].to_numpy()
         return stamps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from millpond.engine.joins.arrangement import ELEMENT_BYTES as RUN_BYTES
 from millpond.engine.joins.arrangement import SortedRun
 from millpond.engine.joins.keys import Numbers
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Schema
 from millpond.model.time import BEGINNING
 from millpond.runtime.advance_job import SegmentFile
@@ -29,7 +29,7 @@ class RegionSegment:
         self.ts: np.ndarray = self.table["__ts"].to_numpy()
         self._runs: dict[str, SortedRun] = {}
 
-    @cached_property
+    @kept_property
     def _arrivals(self) -> Numbers:
         return global_seq(self.table["__seq"].to_numpy(), self.file.seq_runs)
 

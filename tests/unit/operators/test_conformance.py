@@ -39,7 +39,6 @@ from tests.tools.rows_with_frames import FRAMES, order_as_cut, rows_with_frames
 from millpond import operators
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.patterns import MONOTONIC, STRICT
-from millpond.model.sampling import choose_sample
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.model.windows import Rows as RowsOf
@@ -84,6 +83,7 @@ from millpond.operators.structures.expiration_queues import (
 from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
+from millpond.synopses.sampling import choose_sample
 
 #: How often readers may want expired rows dropped.
 INTERVALS = ((None,), (0,), (3,), (None, 7), (500, 3), (500,))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from millpond.engine.admission.admit import AdmittedRows
 from millpond.engine.admission.wanted_elements import WantedElements
-from millpond.model.sampling import choose_sample
+from millpond.synopses.sampling import choose_sample
 
 #: The column of a packed push that makes a row a count of shed elements (see `pack`).
 SHED_COUNT = "__shed"

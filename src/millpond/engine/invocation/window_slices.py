@@ -13,13 +13,13 @@ whatever is computed from a slice, even the last digit of a sum, is the same in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.model.kept_property import kept_property
 from millpond.model.nested_values import needs_keys, rank
 from millpond.model.windows import Rows, Window, interval
 
@@ -132,7 +132,7 @@ class _WindowPart:
         self.rows = rows
         self.first, self.last = int(segment.ts[lo]), int(segment.ts[hi - 1])
 
-    @cached_property
+    @kept_property
     def stamps(self) -> np.ndarray:
         ts = self.segment.ts
         return ts[self.lo : self.hi] if self.rows is None else ts[self.rows]
@@ -141,7 +141,7 @@ class _WindowPart:
     def size(self) -> int:
         return self.hi - self.lo if self.rows is None else len(self.rows)
 
-    @cached_property
+    @kept_property
     def sequence(self) -> np.ndarray:
         return self.sequence_of(0, self.size)
 

@@ -8,7 +8,6 @@ it has; other runs are built when first probed, which is what makes SteMs lazy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from millpond.engine.joins.keys import CodedColumn, Numbers, code_column, combin
 from millpond.engine.joins.plan import TS, ArrangementKey, Value
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.kept_property import kept_property
 
 #: Query sets: a row of words for every element or tuple.
 QuerySets = npt.NDArray[np.uint64]
@@ -77,12 +77,12 @@ class StemPart:
             found = self._numbers[value] = code_column(column, value.on)
         return found
 
-    @cached_property
+    @kept_property
     def every_arrival(self) -> Numbers:
         """The arrival numbers of all elements."""
         return self.arrivals(slice(None))
 
-    @cached_property
+    @kept_property
     def arrived(self) -> tuple[int, int]:
         """The least and greatest arrival number; (-1, -1) for an old or empty part."""
         if self.is_old or not len(self):

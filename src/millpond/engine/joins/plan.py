@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import combinations
 
 from sqlglot import exp
@@ -19,6 +18,7 @@ from sqlglot import exp
 from millpond.cql.print.dialect import to_duckdb
 from millpond.engine.joins.keys import Axis, axis_of
 from millpond.model.duckdb_words import quote_name
+from millpond.model.kept_property import kept_property
 from millpond.planner.joins import MIRRORED, JoinShape, JoinSide, split_shift
 
 #: The name under which a stream's timestamp is one of its values.
@@ -78,7 +78,7 @@ class ArrangementKey:
     values: tuple[Value, ...]
     order: Value
 
-    @cached_property
+    @kept_property
     def text(self) -> str:
         """Spell the key for people; the store keeps runs under this name."""
         parts = [f"{v.sql} ({v.axis})" for v in (*self.values, self.order)]
@@ -116,7 +116,7 @@ class JoinPlan:
     timed_by: tuple[str | None, ...]
     links: tuple[Link, ...]
 
-    @cached_property
+    @kept_property
     def key(self) -> str:
         """Equal for joins of the same streams by the same factors, which have the same pairs."""
         return repr((tuple(s.lower() for s in self.streams), self.links))
@@ -147,7 +147,7 @@ class JoinPlan:
                     if step is not None:
                         yield leaf, step.key
 
-    @cached_property
+    @kept_property
     def _steps(self) -> dict[tuple[frozenset[int], int], ProbeStep | None]:
         return {}
 

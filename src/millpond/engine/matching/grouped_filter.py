@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ import numpy.typing as npt
 
 from millpond.engine.matching.array_files import digest_arrays, map_arrays, write_arrays
 from millpond.engine.values.value_sets import Cut, ValueSet
+from millpond.model.kept_property import kept_property
 
 #: Queries in a block.
 BLOCK = 512
@@ -77,13 +77,13 @@ class Block:
     def slots(self) -> npt.NDArray[np.int64]:
         return self.arrays["slots"]
 
-    @cached_property
+    @kept_property
     def lanes(self) -> int:
         """How many words of the query set have a query in them."""
         used = np.flatnonzero(self.slots >= 0)
         return 0 if len(used) == 0 else int(used[-1]) // 64 + 1
 
-    @cached_property
+    @kept_property
     def having(self) -> npt.NDArray[np.uint64]:
         """For each stage, the queries that have a factor on its attribute, as a row of words.
 
@@ -98,7 +98,7 @@ class Block:
             sets.append((present & ~everywhere)[None, :])
         return np.concatenate(sets)
 
-    @cached_property
+    @kept_property
     def served(self) -> tuple[int, ...]:
         """How many queries have a factor, by stage."""
         return tuple(np.bitwise_count(self.having).sum(axis=1).tolist())
@@ -109,7 +109,7 @@ class Block:
         own = 0 if self.mapped else sum(a.nbytes for a in self.arrays.values())
         return own + sum(len(c) + 33 for t in self.texts if t for c in t)
 
-    @cached_property
+    @kept_property
     def digest(self) -> str:
         """The name made from the content: equal blocks have equal names."""
         return digest_arrays(self._header(), self.arrays)

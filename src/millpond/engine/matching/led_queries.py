@@ -20,7 +20,6 @@ INV-LED-1: an element is led to every query whose leading factor holds, once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from millpond.engine.matching.predicate_columns import (
 )
 from millpond.engine.values.region_codes import Coder
 from millpond.engine.values.value_sets import Domain
+from millpond.model.kept_property import kept_property
 
 _MAGIC = b"MPLEADS2"
 
@@ -71,12 +71,12 @@ class LedQueries:
     def __len__(self) -> int:
         return len(self.columns)
 
-    @cached_property
+    @kept_property
     def coders(self) -> tuple[Coder, ...]:
         """For each axis, its coder."""
         return tuple(axis.coder() for axis in self.columns.axes)
 
-    @cached_property
+    @kept_property
     def of_null(self) -> Numbers:
         """int64[axes]: the code of NULL."""
         return np.array([len(axis) + 1 for axis in self.columns.axes], np.int64)
@@ -107,7 +107,7 @@ class LedQueries:
     def _header(self) -> dict[str, Any]:
         return {"axes": [[axis.attribute, axis.domain.value] for axis in self.columns.axes]}
 
-    @cached_property
+    @kept_property
     def name(self) -> str:
         """The file's name, made from the content."""
         return f"{digest_arrays(self._header(), self._all())}.leads"

@@ -9,7 +9,6 @@ words so that a mapped file can be read in place.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +22,7 @@ from millpond.model.bit_matrix import (
     rows_of_bits,
     words_for,
 )
+from millpond.model.kept_property import kept_property
 
 Rows = npt.NDArray[np.int64]
 
@@ -191,7 +191,7 @@ class MatchReader:
             if b.num_rows
         ]
 
-    @cached_property
+    @kept_property
     def _index(self) -> tuple[npt.NDArray[np.uint32], Any, Any]:
         """(Slots ascending, their chunks, their rows in the chunk)."""
         slots = np.concatenate([np.zeros(0, np.uint32), *(c[0] for c in self._chunks)])

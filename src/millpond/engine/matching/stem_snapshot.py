@@ -13,7 +13,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from millpond.engine.matching.grouped_filter import Block
 from millpond.engine.matching.led_queries import LedQueries
+from millpond.model.kept_property import kept_property
 from millpond.model.owner_only import write_owner_only
 from millpond.model.schema import Schema
 
@@ -53,7 +53,7 @@ class StemSnapshot:
     led: tuple[LedQueries, ...] = ()
     gone: tuple[npt.NDArray[np.int64], ...] = ()
 
-    @cached_property
+    @kept_property
     def slots(self) -> npt.NDArray[np.int64]:
         """Every slot, ascending, including those that match nothing."""
         parts = [block.slots[block.slots >= 0] for block in self.blocks]

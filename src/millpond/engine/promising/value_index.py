@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from numba import types
 from millpond.engine.joins.arrangement import SortedRun, build
 from millpond.engine.joins.keys import Axis, Keys, Numbers, code_column, mix_numbers
 from millpond.model.compiled import I64, READ_I64, READ_U64, compiled
+from millpond.model.kept_property import kept_property
 
 #: Elements as (segment number, row) pairs, side by side.
 Elements = tuple[Numbers, Numbers]
@@ -63,7 +63,7 @@ class ValueIndex:
     before: int
     with_nulls: bool = False
 
-    @cached_property
+    @kept_property
     def runs(self) -> list[SortedRun]:
         """The segments' elements sorted by (value, time); without NULL."""
         assert self.axis is not None
@@ -79,7 +79,7 @@ class ValueIndex:
             return build(keys, np.ascontiguousarray(view.ts))
         return build(keys, np.ascontiguousarray(view.ts), coded.nulls)
 
-    @cached_property
+    @kept_property
     def _distinct(self) -> tuple[Keys, Elements]:
         """The distinct keys of all runs, and an element that has each."""
         keys, numbers, rows = [], [], []

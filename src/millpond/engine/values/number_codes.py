@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from millpond.engine.values.buckets import (
 )
 from millpond.engine.values.prefetch import prefetch
 from millpond.model.compiled import I32, I64, READ_F64, READ_I32, READ_I64, compiled
+from millpond.model.kept_property import kept_property
 
 Codes = npt.NDArray[np.int32]
 
@@ -88,7 +88,7 @@ class IntegerCoder:
 
     cuts: npt.NDArray[np.int64]
 
-    @cached_property
+    @kept_property
     def _index(self) -> tuple[int, int, npt.NDArray[np.int32]]:
         if len(self.cuts) == 0:
             return 0, 0, np.zeros(2, np.int32)
@@ -110,7 +110,7 @@ class FloatCoder:
 
     keys: npt.NDArray[np.int64]
 
-    @cached_property
+    @kept_property
     def _index(
         self,
     ) -> tuple[npt.NDArray[np.float64], float, float, npt.NDArray[np.int32]]:

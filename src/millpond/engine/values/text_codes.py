@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from numba.extending import intrinsic
 from millpond.engine.values.buckets import AHEAD, buckets_for, search, shift_for, starts_of
 from millpond.engine.values.prefetch import prefetch
 from millpond.model.compiled import I32, READ_I32, READ_U8, READ_U64, U64, compiled
+from millpond.model.kept_property import kept_property
 
 Codes = npt.NDArray[np.int32]
 
@@ -263,7 +263,7 @@ class TextCoder:
         np.cumsum([len(c) for c in cuts], out=offsets[1:])
         return TextCoder(np.frombuffer(b"".join(cuts), np.uint8), offsets)
 
-    @cached_property
+    @kept_property
     def _index(self) -> tuple[Any, ...]:
         heads = np.zeros(len(self.offsets) - 1, np.uint64)
         if len(heads) == 0:

@@ -17,7 +17,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+
+from millpond.model.kept_property import kept_property
 
 Cut = int | bytes
 
@@ -55,12 +56,12 @@ class Domain(Enum):
     BOOL = "bool"
     TEXT = "text"
 
-    @cached_property
+    @kept_property
     def least(self) -> Cut:
         """The least value."""
         return _LEAST[self]
 
-    @cached_property
+    @kept_property
     def greatest(self) -> int | None:
         """The greatest value; None where there is none (strings)."""
         return _GREATEST[self]

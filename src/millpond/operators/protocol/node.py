@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.model.kept_property import kept_property
 from millpond.model.patterns import MONOTONIC, Edge, Pattern
 from millpond.operators.protocol import cost_model
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
@@ -170,7 +170,7 @@ class Node(ABC):
     is_exact: bool = True
     owner: str = ""
 
-    @cached_property
+    @kept_property
     def inputs(self) -> tuple[Node, ...]:
         """The nodes whose deltas it reads: those in its fields, in the fields' order."""
         found: list[Node] = []
@@ -364,14 +364,14 @@ class Node(ABC):
         made.__dict__.pop("key", None)
         return made
 
-    @cached_property
+    @kept_property
     def key(self) -> str:
         """Equal for nodes that compute the same, and that plans may share."""
         own = (self.owner,) if self.owner else ()
         inputs = [i.key for i in self.inputs]
         return hash_text(repr((type(self).__qualname__, self.identity, inputs, *own)))
 
-    @cached_property
+    @kept_property
     def logical_key(self) -> str:
         """Equal for nodes that give the same rows, in whatever form and with whatever state.
 

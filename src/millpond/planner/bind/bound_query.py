@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 
 from sqlglot import exp
 
 from millpond.catalog.objects import SummaryDef
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Schema
 from millpond.model.windows import Window
 from millpond.planner.aggregates import ColumnAggregate, GroupedAggregates
@@ -75,18 +75,18 @@ class StreamLeaf:
         copied.__dict__["literals"] = literals
         return copied
 
-    @cached_property
+    @kept_property
     def _shared(self) -> dict[str, object]:
         """What queries with other constants share with it."""
         return {"shapes": self.shapes, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
-    @cached_property
+    @kept_property
     def shapes(self) -> tuple[exp.Expr, ...]:
         """The trees of the predicates that a standing query's slot is matched on."""
         every = (self.before_shape, self.pushed_shape, self.after_shape)
         return tuple(shape for shape in every if shape is not None)
 
-    @cached_property
+    @kept_property
     def before(self) -> exp.Expr | None:
         """The predicate an element must satisfy to enter the window (`WHERE` in the brackets).
 
@@ -94,7 +94,7 @@ class StreamLeaf:
         """
         return with_literals(self.before_shape, self.literals)
 
-    @cached_property
+    @kept_property
     def pushed(self) -> exp.Expr | None:
         """Further conjuncts, from the query's WHERE and ON, over this occurrence only.
 
@@ -103,7 +103,7 @@ class StreamLeaf:
         """
         return with_literals(self.pushed_shape, self.literals)
 
-    @cached_property
+    @kept_property
     def after(self) -> exp.Expr | None:
         """Conjuncts from the query's WHERE that select from the elements in a ROWS window.
 
@@ -111,7 +111,7 @@ class StreamLeaf:
         """
         return with_literals(self.after_shape, self.literals)
 
-    @cached_property
+    @kept_property
     def predicate(self) -> exp.Expr | None:
         """The conjunction a standing query's slot is matched on."""
         parts = [p for p in (self.before, self.pushed, self.after) if p is not None]
@@ -193,7 +193,7 @@ class BoundQuery:
         own["streams"] = tuple([leaf.with_literals(literals) for leaf in self.streams])
         return copied
 
-    @cached_property
+    @kept_property
     def _shared(self) -> dict[str, object]:
         """What other texts of its shape share with it."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -205,12 +205,12 @@ class BoundQuery:
         asked = (*self.estimates.values(), *(r.estimate for r in ranked))
         return frozenset(estimate.summary for estimate in asked)
 
-    @cached_property
+    @kept_property
     def canonical(self) -> str:
         """The query printed back from its tree: equal for equal trees."""
         return write_canonical_cql(self.tree, self.literals)
 
-    @cached_property
+    @kept_property
     def residual_sql(self) -> str:
         """The whole query in DuckDB's SQL over the leaves' tables.
 
@@ -220,7 +220,7 @@ class BoundQuery:
         """
         return write_residual_sql(self.tree, self.literals)
 
-    @cached_property
+    @kept_property
     def joined_sql(self) -> str:
         """The query over the joined slice: as `residual_sql`, but row i of all joined leaves'
         tables together is row i of the joined slice."""

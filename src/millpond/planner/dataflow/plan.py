@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow as pa
 from millpond.catalog.objects import RelationDef, StreamDef
 from millpond.errors import MillpondError
 from millpond.model.durations import duration_text
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Schema
 from millpond.model.windows import Range
 from millpond.operators.protocol.node import Node
@@ -76,7 +76,7 @@ class Plan:
             return {}
         return read_choices(self.written, self.core)
 
-    @cached_property
+    @kept_property
     def key(self) -> str:
         """The sink's key: equal for queries whose changes have equal rows and column names."""
         names = ",".join(self.output.names)
@@ -90,12 +90,12 @@ class Plan:
             fields.append(pa.field(name, column.type))
         return pa.schema(fields)
 
-    @cached_property
+    @kept_property
     def needs(self) -> dict[str, tuple[str, ...]]:
         """For each stream, the columns its feed must have beside `__ts` and `__seq`."""
         return self._needs("stream")
 
-    @cached_property
+    @kept_property
     def relations(self) -> dict[str, tuple[str, ...]]:
         """For each relation, the columns its feed must have beside `__at` and `__sign`."""
         return self._needs("relation")

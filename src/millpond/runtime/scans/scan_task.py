@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,12 +23,13 @@ from millpond.engine.matching.find_matches import find_matches
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import Factors
 from millpond.errors import MillpondError
-from millpond.model.sampling import choose_sample
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Field, Schema
 from millpond.runtime.files.match_files import failed_slots
 from millpond.state.arrow_file import open_arrow
 from millpond.state.segment_file import TIMESTAMP, get_column, global_seq, open_segment
 from millpond.synopses.group_totals import Grouped, GroupTotals
+from millpond.synopses.sampling import choose_sample
 from millpond.synopses.totals import OpenColumn, open_column
 
 #: The column of arrival numbers in the rows that are read.
@@ -82,12 +82,12 @@ class _ScannedSegment:
         self._job, self._file = job, file
         self.table = open_segment(Path(job.store) / file.path, file.checksum, job.added)
 
-    @cached_property
+    @kept_property
     def ts(self) -> np.ndarray:
         stamps: np.ndarray = self.table[TIMESTAMP].to_numpy()
         return stamps
 
-    @cached_property
+    @kept_property
     def _stored(self) -> MatchReader | None:
         if self._file.matches is None or self._job.slot is None:
             return None

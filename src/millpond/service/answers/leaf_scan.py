@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from millpond.engine.matching.find_matches import find_matches
 from millpond.engine.matching.results_structure import MatchReader
 from millpond.engine.predicates.factors import Factors
 from millpond.errors import MillpondError
-from millpond.model.sampling import choose_sample
+from millpond.model.kept_property import kept_property
 from millpond.model.schema import Field, Schema
 from millpond.runtime.files.match_files import failed_slots
 from millpond.service.events import Events
@@ -33,6 +32,7 @@ from millpond.state.arrow_file import open_arrow
 from millpond.state.join_state import ArrangementRef, PairsRef
 from millpond.state.segment_file import get_column, global_seq, open_segment
 from millpond.state.version import DATA, MatchRef, SegmentRef, Version
+from millpond.synopses.sampling import choose_sample
 from millpond.synopses.totals import OpenColumn, open_column
 
 _OPEN_SEGMENTS = 4_096
@@ -58,7 +58,7 @@ class OpenSegment:
         self._columns: dict[str, OpenColumn] = {}
         self._lock = threading.Lock()
 
-    @cached_property
+    @kept_property
     def _batch(self) -> pa.RecordBatch | None:
         """The rows as one batch, of which few are taken faster; None: they are in several."""
         batches = self.table.to_batches()
@@ -71,7 +71,7 @@ class OpenSegment:
             return self.table.select(list(columns)).take(chosen)
         return pa.Table.from_batches([self._batch.select(list(columns)).take(chosen)])
 
-    @cached_property
+    @kept_property
     def _arrival(self) -> tuple[np.ndarray, np.ndarray | None]:
         """The arrival numbers in ascending order, and the row of each (None: the rows in order)."""
         numbers = global_seq(self.local_seq, self.ref.seq_runs)
@@ -80,7 +80,7 @@ class OpenSegment:
         order = np.argsort(numbers, kind="stable")
         return numbers[order], order
 
-    @cached_property
+    @kept_property
     def _row_of(self) -> tuple[int, np.ndarray | None]:
         """The first arrival number, and a table of the rows of this and all later numbers.
 
@@ -313,7 +313,7 @@ class LeafView(SegmentView):
         seed, percent = self._sample
         return candidates[choose_sample(seed, self.sequence(candidates), percent)]
 
-    @cached_property
+    @kept_property
     def _stored(self) -> MatchReader | None:
         """The stored matches of the leaf's slot, if there are any."""
         if self._slot is not None:

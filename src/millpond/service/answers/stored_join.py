@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -34,6 +33,7 @@ from millpond.engine.joins.keys import Mask, Numbers
 from millpond.engine.joins.pairs import PairsReader
 from millpond.engine.joins.plan import ArrangementKey, JoinPlan
 from millpond.errors import MillpondError
+from millpond.model.kept_property import kept_property
 from millpond.model.time import BEGINNING
 from millpond.model.windows import interval
 from millpond.planner.bind.bound_query import BoundQuery
@@ -61,12 +61,12 @@ class _LeafRows:
     covered: int
     schema: pa.Schema
 
-    @cached_property
+    @kept_property
     def starts(self) -> Numbers:
         """The place of each view's first row, and how many there are."""
         return np.cumsum([0, *(len(view.ts) for view in self.views)])
 
-    @cached_property
+    @kept_property
     def is_in_sequence(self) -> bool:
         """Whether the order of places is the order of (timestamp, arrival)."""
         return all(

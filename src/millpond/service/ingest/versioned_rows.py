@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.kept_property import kept_property
 from millpond.model.time import BEGINNING, END
 
 
@@ -25,7 +25,7 @@ class VersionedRows:
     ends: np.ndarray
     next_rid: int = 0
 
-    @cached_property
+    @kept_property
     def latest(self) -> int:
         """The last known instant at which it changes; before all instants if it never does."""
         change_instants = [self.starts, self.ends[self.ends < END]]

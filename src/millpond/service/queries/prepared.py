@@ -10,7 +10,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import cast
 
 from sqlglot import exp
@@ -24,6 +23,7 @@ from millpond.engine.predicates.factor_templates import factor_template
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.residual_query import Limits
 from millpond.errors import MillpondError, Span
+from millpond.model.kept_property import kept_property
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.queries.join_use import join_of
@@ -68,7 +68,7 @@ class PreparedQuery:
     weight: float = 1.0
     _reduced: dict[Reduction, ReducedQuery | None] = field(default_factory=dict, repr=False)
 
-    @cached_property
+    @kept_property
     def survey(self) -> Survey:
         """What of the query may be reduced."""
         return survey(self.bound)
@@ -87,7 +87,7 @@ class PreparedQuery:
         # The windows' rows are read: pairs and totals are stored of whole streams.
         return replace(self, bound=reduced.bound, join=None, id=None, kept=False), reduced
 
-    @cached_property
+    @kept_property
     def projected(self) -> JoinProjection | None:
         """The projection of joined rows that is the answer, if nothing else is left to do."""
         return projection_of(self.bound, self.join) if self.join is not None else None

@@ -8,10 +8,10 @@ whatever the order, the cut and the positions in between.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
+from millpond.model.kept_property import kept_property
 from millpond.synopses.summaries.count_sketch import CountSketch
 from millpond.synopses.summaries.protocol import Cells, Estimates, Numbers, SummaryKind
 from millpond.synopses.summaries.value_histogram import ValueHistogram
@@ -87,12 +87,12 @@ class StreamSummary:
             self.kind, self.grid, self.position, self.edges, self.granularity, cells
         )
 
-    @cached_property
+    @kept_property
     def zones(self) -> Zones:
         """The zones (sections 3.3, 3.5)."""
         return adjust_zones(self.kind, self.grid, self.edges, self.granularity, self.cells)
 
-    @cached_property
+    @kept_property
     def pyramid(self) -> list[Cells]:
         """The multi-resolution index: the zones, sums of two, of four, … and of all (section 3.4).
 

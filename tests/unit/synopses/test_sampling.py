@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from millpond.model.sampling import choose_sample
+from millpond.synopses.sampling import choose_sample
 
 NUMBERS = np.arange(100_000, dtype=np.int64)
 
