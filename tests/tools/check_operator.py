@@ -32,10 +32,10 @@ from millpond.model.patterns import MONOTONIC, STRICT, WEAK, Edge, Pattern
 from millpond.model.time import BEGINNING, END
 from millpond.operators.expire import announce_expirations
 from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Purger, Scalars
+from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Serving
 from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.relation_versions import RelationVersions
-from millpond.operators.rows_window import RowsWindow
+from millpond.operators.windows.rows_window import RowsWindow
 from millpond.planner.dataflow.plan import list_in_order
 
 Row = tuple[Any, ...]
@@ -310,6 +310,9 @@ def run(
     for n in nodes:
         if n.purges:
             cast(Purger, operators[n.key]).purging.set_intervals(intervals)
+        if n.serves_readers:
+            readers = [m for m in nodes if any(below.key == n.key for below in m.inputs)]
+            cast(Serving, operators[n.key]).serve(set(range(len(n.schema))), readers)
     scalars: Scalars = DuckDBScalars()
     given: list[Delta] = []
     position = BEGINNING - 1

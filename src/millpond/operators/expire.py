@@ -3,7 +3,7 @@
 In the negative tuple approach (Update patterns, 2.3.1) the windows do this; here it is an operator
 of its own. The planner puts it on an edge whose reader does not accept rows with expirations. In
 its output every `until` is END and every delta is sorted by instant, so that its reader sees plain
-signed changes. When a row expires is said by the windows (`time_window.py`, `rows_window.py`); rows
+signed changes. When a row expires is said by the windows (`windows/`); rows
 wait for that in `structures/expiration_queues.py`.
 """
 

@@ -18,7 +18,7 @@ measure is exact and depends on no order and no history.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ from millpond.operators.protocol.cost_model import (
     EdgeEstimate,
     StreamStatistics,
 )
-from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema
+from millpond.operators.protocol.delta import Bools, Delta, Ints, places_in, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.protocol.sharding import Sharding
@@ -86,6 +86,9 @@ class Grouping(Unary):
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return GROUPED * own.changes
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        return (places | _list_places(self.by, self.schema),)
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         return find_group_rules(self.input, self.by, constraints)
@@ -314,6 +317,11 @@ class GroupBy(Node):
     def identity(self) -> tuple[Any, ...]:
         return (self.shown, tuple(repr(a) for a in self.aggregates))
 
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        arguments = [a.argument for a in self.aggregates]
+        columns = [column for a in arguments for column in (a.column, a.chosen)]
+        return (_list_places(columns, self.input.schema),)
+
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
         by = [given.columns[e] if isinstance(e, int) else UNKNOWN for e in self.input.by]
@@ -389,6 +397,14 @@ class GroupingBy:
 
     def size(self) -> int:
         return 0
+
+
+def _list_places(columns: Sequence[int | str | None], schema: pa.Schema) -> frozenset[int]:
+    """List the places of columns that are given by place or as SQL."""
+    found = {column for column in columns if isinstance(column, int)}
+    # What looks like a column in a text may be none.
+    found |= places_in([c for c in columns if isinstance(c, str)]) & set(range(len(schema)))
+    return frozenset(found)
 
 
 def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

@@ -36,7 +36,7 @@ REDUCTIONS = {
 #: The operators over which nothing may be reduced, in the queries that stand for them: what they
 #: give may change, or a row may come, when a row below is missing.
 NEVER = {
-    "GroupBy", "Grouping", "Expire",  # estimated from a sample, and then their changes are exact
+    "GroupBy", "Grouping",  # estimated from a sample, and then their changes are exact
     "Negation", "Recompute", "RecomputeGroups", "RunningFrames", "TopK",
     "RowsWindow", "RelationVersions",  # a window of rows has no time to shorten
 }  # fmt: skip

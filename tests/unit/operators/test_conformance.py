@@ -42,6 +42,7 @@ from millpond.model.patterns import MONOTONIC, STRICT
 from millpond.model.time import END
 from millpond.model.windows import Bound, Now, Period, Range, Unbounded
 from millpond.model.windows import Rows as RowsOf
+from millpond.operators import windows
 from millpond.operators.aggregation.aggregates.average import Average
 from millpond.operators.aggregation.aggregates.count import Count
 from millpond.operators.aggregation.aggregates.min_max import MinMax
@@ -62,7 +63,6 @@ from millpond.operators.protocol.node import Node
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
-from millpond.operators.rows_window import RowsWindow
 from millpond.operators.rstream import Boundaries, Instants, RStream
 from millpond.operators.running_frames import (
     EarlierValue,
@@ -80,9 +80,11 @@ from millpond.operators.structures.expiration_queues import (
     PARTITIONS,
     PartitionedQueue,
 )
-from millpond.operators.time_window import TimeWindow
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
+from millpond.operators.windows.rows_window import RowsWindow
+from millpond.operators.windows.shared_window import KeptElements, SharedWindow
+from millpond.operators.windows.time_window import TimeWindow
 from millpond.synopses.sampling import choose_sample
 
 #: How often readers may want expired rows dropped.
@@ -122,10 +124,13 @@ def test_every_operator_has_a_case() -> None:
             names = {ast.unparse(call).rpartition(".")[2] for call in calls}
             cased |= names if names & CHECKS else set()
     nodes: set[str] = set()
-    for file in pkgutil.iter_modules(operators.__path__):
-        if file.ispkg:
-            continue
-        name = f"{operators.__name__}.{file.name}"
+    modules = [
+        f"{package.__name__}.{file.name}"
+        for package in (operators, windows)
+        for file in pkgutil.iter_modules(package.__path__)
+        if not file.ispkg
+    ]
+    for name in modules:
         classes = inspect.getmembers(import_module(name), inspect.isclass)
         found = {
             label
@@ -669,11 +674,12 @@ WINDOWS = {
 @CONFORMANCE
 @given(st.data())
 def test_time_windows(window, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
-    check_window(
-        TimeWindow(elements(), window),
-        data,
-        lambda feed, now: [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)],
-    )
+    for node in (TimeWindow(elements(), window), SharedWindow(KeptElements(elements()), window)):
+        check_window(
+            node,
+            data,
+            lambda feed, now: [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)],
+        )
 
 
 @CONFORMANCE

@@ -10,7 +10,7 @@ from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 from millpond.engine.dataflow.work import OperatorWork, find_width
 from millpond.errors import MillpondError
 from millpond.operators.protocol.delta import Delta
-from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Stateless
+from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Serving, Stateless
 from millpond.operators.protocol.releasing import Constraints
 from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
 
@@ -59,7 +59,7 @@ class Arrangement:
         self.work: dict[str, OperatorWork]
         self.operators = {n.key: known.get(n.key) or _start_operator(n) for n in self.nodes}
         self.work = {n.key: done.get(n.key) or OperatorWork() for n in self.nodes}
-        places = {node.key: place for place, node in enumerate(self.nodes)}
+        self._places = places = {node.key: place for place, node in enumerate(self.nodes)}
         self.inputs = [tuple(places[i.key] for i in node.inputs) for node in self.nodes]
         readers: list[dict[int, None]] = [{} for _ in self.nodes]
         for place, below in enumerate(self.inputs):
@@ -81,9 +81,12 @@ class Arrangement:
         return operator
 
     def tell(self, node: Node, operator: Operator, constraints: Constraints) -> None:
-        """Tell an operator which columns are read, and by which rules it releases rows."""
+        """Tell an operator who reads which columns, and by which rules it releases rows."""
         if node.is_stateless:
             cast(Stateless, operator).needed = self.reads[node.key]
+        if node.serves_readers and not isinstance(operator, Unstartable):
+            readers = [self.nodes[place] for place in self.readers[self._places[node.key]]]
+            cast(Serving, operator).serve(self.reads[node.key], readers)
         if isinstance(operator, Releaser):
             operator.set_release_rules(node.find_release_rules(constraints))
 

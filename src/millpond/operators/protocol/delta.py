@@ -141,27 +141,27 @@ class Delta:
 
 def with_nulls(given: Mapping[int, pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:
     """Make rows from some columns, given by their places; the other columns are NULLs."""
-    if length > _MANY or 2 * len(given) > len(schema):
-        types = schema.types
-        arrays = [
-            given[place] if place in given else pa.nulls(length, types[place])
-            for place in range(len(types))
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=schema)
-    rows = _null_rows(schema).slice(0, length)
-    for place, array in given.items():
-        rows = rows.set_column(place, schema.field(place), array)
-    return rows
-
-
-#: Rows of NULLs that are made once and sliced.
-_MANY = 4_096
-
-
-@lru_cache(maxsize=256)
-def _null_rows(schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.nulls(_MANY, type_) for type_ in schema.types]
+    types = schema.types
+    arrays = [
+        given[place] if place in given else _nulls(types[place], length)
+        for place in range(len(types))
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+#: NULLs up to so many are made once and sliced.
+_MANY = 1 << 16
+
+
+def _nulls(type_: pa.DataType, length: int) -> pa.Array:
+    if length > _MANY:
+        return pa.nulls(length, type_)
+    return _shared_nulls(type_, max(4_096, 1 << length.bit_length())).slice(0, length)
+
+
+@lru_cache(maxsize=64)
+def _shared_nulls(type_: pa.DataType, length: int) -> pa.Array:
+    return pa.nulls(length, type_)
 
 
 def places_in(sqls: Sequence[str]) -> frozenset[int]:

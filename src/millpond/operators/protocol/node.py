@@ -138,6 +138,19 @@ class Stateless(Operator, Protocol):
     needed: Set[int] | None
 
 
+class Serving(Operator, Protocol):
+    """An operator that keeps rows for others, which keep none."""
+
+    def serve(self, needed: Set[int], readers: Sequence[Node]) -> None:
+        """Keep from now on what these readers need.
+
+        Args:
+            needed: The places of the columns that they need.
+            readers: The nodes that read it.
+        """
+        ...
+
+
 class Node(ABC):
     """One operator of a plan: what it computes, from which inputs, at what cost.
 
@@ -156,6 +169,7 @@ class Node(ABC):
         carries_expirations: Whether its own rows may carry them.
         purges: Whether its operator is a `Purger`, which keeps expired rows for a while.
         is_stateless: Whether its operator is `Stateless`.
+        serves_readers: Whether its operator is `Serving`.
         lends: Whether its output refers to its operator's state: then all readers have to read it
             before the operator runs again.
         is_exact: Whether its rows are exact if those of its inputs are.
@@ -166,6 +180,7 @@ class Node(ABC):
     takes_expirations: bool = True
     purges: bool = False
     is_stateless: bool = False
+    serves_readers: bool = False
     lends: bool = False
     is_exact: bool = True
     owner: str = ""
@@ -310,7 +325,8 @@ class Node(ABC):
                 changed[field.name] = next(given)
             elif isinstance(value, tuple) and value and isinstance(value[0], Node):
                 changed[field.name] = tuple(next(given) for _ in value)
-        return replace(self, **changed)  # type: ignore[type-var]
+        found: Node = replace(self, **changed)  # type: ignore[type-var]
+        return found.own_by(self.owner) if self.owner else found
 
     def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         """Restrict the node to some of its columns; None if it cannot leave out the others."""

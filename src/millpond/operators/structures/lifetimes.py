@@ -6,7 +6,7 @@ import numpy as np
 
 from millpond.model.time import END
 from millpond.model.windows import Now, Period, Range, Window
-from millpond.operators.protocol.delta import Ints
+from millpond.operators.protocol.delta import Bools, Ints
 
 
 def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
@@ -25,3 +25,15 @@ def lifetimes(window: Window, ts: Ints) -> tuple[Ints, Ints]:
             at = ts if end.offset is None else np.maximum(ts, ts - end.offset)
             return at, never if begin.offset is None else np.minimum(ts - begin.offset + 1, END)
     return ts, never
+
+
+def find_lives(window: Window, ts: Ints) -> tuple[Ints, Ints, Bools]:
+    """Compute `lifetimes`, and which of the elements are in the window at some instant."""
+    at, until = lifetimes(window, ts)
+    is_in = at < until
+    if isinstance(window, Period):
+        if window.begin.instant is not None:
+            is_in &= ts >= window.begin.instant
+        if window.end.instant is not None:
+            is_in &= ts <= window.end.instant
+    return at, until, is_in

@@ -37,7 +37,7 @@ from millpond.planner.dataflow.frame import (
 )
 from millpond.planner.dataflow.from_clause import keeps_right, split_plain_where
 from millpond.planner.dataflow.from_items import Items
-from millpond.planner.dataflow.group_by import is_grouped, plan_groups
+from millpond.planner.dataflow.group_by import is_grouped, plan_groups, read_whole_window
 from millpond.planner.dataflow.join_items import join_items
 from millpond.planner.dataflow.joins import eliminate_duplicates
 from millpond.planner.dataflow.nrr_join import has_nrr, join_nrrs
@@ -67,6 +67,8 @@ class Compiler:
         leaves: Mapping[str, Node],
         columns: Mapping[str, tuple[str, ...]],
         choices: Choices = MappingProxyType({}),
+        *,
+        shares: bool = False,
     ) -> None:
         """Make a compiler of a query.
 
@@ -75,7 +77,9 @@ class Compiler:
             leaves: Its leaves' nodes, by the tables they are bound to.
             columns: The names of the nodes' columns, hidden columns last.
             choices: What somebody chose of operators.
+            shares: Whether its windows are over what they share with other queries' windows.
         """
+        self._shares = shares
         self.reasons: list[str] = []
         self._items = Items(bound, leaves, columns, self.compile_relation, choices)
         self._subqueries = Subqueries(self._items)
@@ -206,7 +210,7 @@ class Compiler:
         for item in node.expressions:
             _refuse_set_calls(item)  # a group may be made of what it gives
         try:
-            groups = plan_groups(node, frame)
+            groups = plan_groups(node, read_whole_window(frame) if self._shares else frame)
         except Unsupported as unsupported:
             return recompute_grouped(node, frame, self._list_columns(node, frame), str(unsupported))
         text = ", ".join(item.sql() for item in node.expressions)

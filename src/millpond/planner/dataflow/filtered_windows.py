@@ -15,7 +15,7 @@ from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
-from millpond.operators.time_window import TimeWindow
+from millpond.operators.windows.time_window import TimeWindow
 
 #: Operators that look at one row at a time.
 _ROW_BY_ROW = (Project, Sample, Select)

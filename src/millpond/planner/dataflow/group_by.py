@@ -15,6 +15,7 @@ from sqlglot import exp
 from millpond.operators.aggregation.aggregate import Aggregate
 from millpond.operators.expire import announce_expirations
 from millpond.operators.group_by import GroupBy, Grouping
+from millpond.operators.windows.time_window import TimeWindow
 from millpond.planner.dataflow.aggregate_calls import HUGEINT, CallReader
 from millpond.planner.dataflow.column_types import type_names
 from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_columns, select
@@ -71,6 +72,26 @@ def plan_groups(node: exp.Select, frame: Frame) -> list[GroupedSelect]:
         return [_Grouping(node, frame).plan()]
     every = list(dict.fromkeys(place for chosen in sets for place in chosen))
     return [_Grouping(node, frame, chosen, every).plan() for chosen in sets]
+
+
+def read_whole_window(frame: Frame) -> Frame:
+    """Have a frame of one window read all columns of it, under the names it has; else itself.
+
+    So groupings of the same rows by the same keys are equal, whatever is aggregated. Columns that
+    nobody reads cost nothing, because they are not filled.
+    """
+    window = frame.node
+    if not isinstance(window, TimeWindow) or window.keep is None or len(frame.items) != 1:
+        return frame
+    if len(set(window.keep)) < len(window.keep):
+        return frame
+    (item,) = frame.items
+    # No name in a query is that of a column that the query does not read.
+    names = [f"\0{place}" for place in range(len(window.input.schema))]
+    for name, place in zip(item.names, window.keep, strict=True):
+        names[place] = name
+    whole = replace(window, keep=None)
+    return replace(frame, node=whole, items=(replace(item, names=tuple(names), hidden=0),))
 
 
 def keys_and_having(node: exp.Select, frame: Frame) -> tuple[list[exp.Expr], exp.Expr | None]:

@@ -20,11 +20,11 @@ from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project
 from millpond.operators.protocol.node import Node
 from millpond.operators.relation_versions import RelationVersions
-from millpond.operators.rows_window import RowsWindow
 from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.source import LOG, LOGS, SEQUENCE, TIMESTAMP, RelationSource, StreamSource
-from millpond.operators.time_window import TimeWindow
+from millpond.operators.windows.rows_window import RowsWindow
+from millpond.operators.windows.time_window import TimeWindow
 from millpond.planner.bind.bound_query import RelationLeaf, StreamLeaf
 from millpond.planner.explain.logical_plan import window_text
 from millpond.planner.resolve.pushdown import split_conjuncts

@@ -29,6 +29,7 @@ from millpond.planner.dataflow.leaves import plan_versions, relation_node, strea
 from millpond.planner.optimize.choices import Choice, Choices, read_choices, separate_nodes
 from millpond.planner.optimize.cost import NodeEstimate, PlanStatistics, estimate_nodes, sum_cost
 from millpond.planner.optimize.rules import RULES, Rule
+from millpond.planner.optimize.shared_windows import share_windows
 from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.planner.optimize.strategies import apply_strategy
 from millpond.planner.resolve.names import Names
@@ -55,7 +56,8 @@ class Plan:
             when as much has expired as is alive. It is no part of the key: plans with different
             intervals share operators.
         written: The logical key of the plan as the query writes it.
-        core: The last operator below an RSTREAM, before operators were taken out of sharing.
+        core: The last operator below an RSTREAM, before operators were taken out of sharing, and
+            windows put over what they share.
     """
 
     root: Node
@@ -189,6 +191,14 @@ class Plan:
     def nodes(self) -> Iterator[Node]:
         """List every node once, inputs before the nodes that read them."""
         yield from list_in_order([self.root])
+
+    def list_keys(self) -> set[str]:
+        """List the keys of its nodes, and of those in whose place it has windows that are shared.
+
+        The cost of a plan is estimated before windows are put over what they share.
+        """
+        roots = [self.root] if self.core is None else [self.root, self.core]
+        return {node.key for node in list_in_order(roots)}
 
 
 def find_needed_columns(roots: list[Node]) -> dict[str, Set[int]]:
@@ -351,11 +361,14 @@ def plan_changes(
         )
     columns = {f.table: (*f.columns, *f.hidden) for f in bound.streams}
     columns.update({f.table: (*f.columns, *f.hidden) for f in bound.relations})
-    compiler = Compiler(bound, _plan_leaves(bound, catalog, seed, in_order), columns, choices)
+    leaves = _plan_leaves(bound, catalog, seed, in_order)
+    compiler = Compiler(bound, leaves, columns, choices, shares=in_order)
     known = known or GuessedStatistics()
     written = compiler.compile_query().node
     core = apply_strategy(written, strategy, known, partitions, rules, choices)
     root = separate_nodes(core, choices, owner)
+    if in_order:
+        root = share_windows(root)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
     if bound.to_stream == "rstream":
         root = RStream(root, _plan_ticks(bound, catalog))

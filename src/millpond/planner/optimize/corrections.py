@@ -14,9 +14,14 @@ from millpond.operators.expire import Expire
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.node import Node, hash_text
+from millpond.operators.windows.shared_window import KeptElements, SharedWindow
 
 #: By `name_result`.
 Corrections = Mapping[str, float]
+
+#: What adds and loses no row: `Expire` and the windows that are shared tell of expirations, which
+#: are fewer than arrivals until a window is full.
+_FORMS = (Expire, KeptElements, SharedWindow)
 
 #: Changes a second that are taken for none; an estimate is corrected by no larger factor.
 _LEAST_RATE, _MOST_FACTOR = 1e-3, 1e6
@@ -33,8 +38,7 @@ def name_result(node: Node) -> str:
 
 def correct_output(node: Node, own: EdgeEstimate, corrections: Corrections) -> EdgeEstimate:
     """Correct the estimate of a node's output."""
-    # `Expire` turns expirations into negative tuples; no row is added or lost.
-    if not corrections or isinstance(node, Expire):
+    if not corrections or isinstance(node, _FORMS):
         return own
     factor = corrections.get(name_result(node), 1.0)
     return replace(own, arrivals=own.arrivals * factor, negatives=own.negatives * factor)
@@ -54,7 +58,7 @@ def find_corrections(
     found: dict[str, float] = {}
     for node in nodes:
         own = node.estimate([flows[i.key] for i in node.inputs], known)
-        if not isinstance(node, Expire) and node.key in rates:
+        if not isinstance(node, _FORMS) and node.key in rates:
             factor = (rates[node.key] + _LEAST_RATE) / (own.changes + _LEAST_RATE)
             found[name_result(node)] = min(max(factor, 1 / _MOST_FACTOR), _MOST_FACTOR)
         flows[node.key] = correct_output(node, own, found)

@@ -3,7 +3,8 @@
 - `negative`, the negative tuple approach: "each window referenced in the query is materialized and
   explicitly generates a negative tuple for every expiration" (2.3.1). So every window is a queue
   with an `Expire` above it, and everything above reads rows of both signs. State is looked up by
-  key, duplicates are counted, nothing is rewritten.
+  key, duplicates are counted, nothing is rewritten. (The queue may be one that several windows
+  share: `planner/optimize/shared_windows.py`.)
 - `direct`, the direct approach: rows carry their expirations and "operators can access their state
   directly and find expired tuples without the need for negative tuples" (2.3.2), in state that is
   "sorted by tuple arrival time", so that "deletions require a sequential scan of the buffer"

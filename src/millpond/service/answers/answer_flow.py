@@ -31,8 +31,8 @@ from millpond.operators.protocol.node import Node
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
-from millpond.operators.rows_window import RowsWindow
 from millpond.operators.source import SEQUENCE, TIMESTAMP
+from millpond.operators.windows.rows_window import RowsWindow
 from millpond.planner.dataflow.plan import Plan
 from millpond.service.answers.leaf_scan import Files
 from millpond.service.ingest.relations import Relations

@@ -16,7 +16,7 @@ from millpond.model.schema import arrow_type
 from millpond.model.time import BEGINNING
 from millpond.model.windows import Rows
 from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.rows_window import RowsWindowing
+from millpond.operators.windows.rows_window import RowsWindowing
 from millpond.state.segment_file import TIMESTAMP
 
 Ints = npt.NDArray[np.int64]

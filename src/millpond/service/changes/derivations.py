@@ -132,8 +132,7 @@ class Derivations:
 
     def _remember(self, derivation: Derivation) -> None:
         self._planned_derivations[derivation.id] = derivation
-        keys = (node.key for node in derivation.plan.nodes())
-        self._running[derivation.sharing_key].update(keys)
+        self._running[derivation.sharing_key].update(derivation.plan.list_keys())
 
     def expect(self, derivation: Derivation) -> None:
         """Know a derivation that is about to be committed, so that nobody need plan it again."""
@@ -158,10 +157,10 @@ class Derivations:
         if derivation is None:
             return
         running = self._running[derivation.sharing_key]
-        for node in derivation.plan.nodes():
-            running[node.key] -= 1
-            if not running[node.key]:
-                del running[node.key]
+        for key in derivation.plan.list_keys():
+            running[key] -= 1
+            if not running[key]:
+                del running[key]
 
     def replan(
         self,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.planner.optimize.test_strategies import JOIN, NEGATION, Rare, planned
 
-from millpond.planner.optimize.choices import CARRIED, Choice, read_choices
+from millpond.planner.optimize.choices import CARRIED, Choice, read_choices, separate_nodes
 
 WINDOW = "flights [RANGE 1 HOUR]"
 THREE = (
@@ -102,4 +102,6 @@ def test_operators_that_are_not_shared_have_an_owner(names) -> None:  # type: ig
     assert mine.read_choices() == plan.read_choices()
     assert CARRIED not in choices[grouping.logical_key].expire
     assert mine.core is not None
-    assert read_choices(mine.written, mine.root) == plan.read_choices()
+    separate = separate_nodes(mine.core, choices, "1")
+    assert separate.key != mine.core.key
+    assert read_choices(mine.written, separate) == plan.read_choices()

@@ -12,7 +12,16 @@ from millpond.testing.local_runtime import open_local
 from millpond.testing.manual_clock import ManualClock
 
 #: Operators that keep rows of these streams, at least in the query they are shown with.
-KEEPING = {"Expire", "Grouping", "Join", "Negation", "RowsWindow", "Semijoin", "SetOperation"}
+KEEPING = {
+    "Expire",
+    "Grouping",
+    "KeptElements",
+    "Join",
+    "Negation",
+    "RowsWindow",
+    "Semijoin",
+    "SetOperation",
+}
 
 
 def test_each_kind_of_operator_appears_with_rows_and_bytes(tmp_path: Path) -> None:
@@ -48,7 +57,7 @@ def test_each_kind_of_operator_appears_with_rows_and_bytes(tmp_path: Path) -> No
                     keeping.add(type(node).__name__)
             assert name in shown
         assert keeping >= KEEPING
-        assert "; keeps 3 rows, " in pond.explain("qExpire", "runtime")
+        assert "; keeps 3 rows, " in pond.explain("qKeptElements", "runtime")
 
         # Memory of its own is kept to from the next step on, and changes nothing.
         ids = [id for id in every if id.startswith("operator:") and every[id].figures["rows"]]

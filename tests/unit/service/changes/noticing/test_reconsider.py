@@ -8,6 +8,7 @@ import pytest
 from tests.unit.service.conftest import components_of
 
 from millpond.operators.expire import Expire
+from millpond.operators.windows.shared_window import SharedWindow
 from millpond.planner.dataflow.plan import Plan, plan_changes
 from millpond.planner.optimize.cost import sum_cost
 from millpond.service.changes.noticing.flows import Flows
@@ -19,8 +20,9 @@ JOIN = "SELECT s.v, t.v AS w FROM s [RANGE 1 HOUR], t [RANGE 2 HOURS] WHERE s.k 
 
 
 def list_waiting(plan: Plan) -> list[tuple[str, int]]:
-    """What waits for its expiration, and in how many partitions."""
-    return [(n.input.name, n.partitions) for n in plan.nodes() if isinstance(n, Expire)]
+    """What waits for its expiration, and in how many partitions; in none below a window."""
+    found = [(n.input.name, n.partitions) for n in plan.nodes() if isinstance(n, Expire)]
+    return found + [(n.name, 0) for n in plan.nodes() if isinstance(n, SharedWindow)]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +31,7 @@ def list_waiting(plan: Plan) -> list[tuple[str, int]]:
         (1.0, 1, [("join", 10)]),
         (10.0, 10, [("join", 50)]),
         (1.0, 100, [("join", 200)]),
-        (1000.0, 1, [("window", 10), ("window", 10)]),
+        (1000.0, 1, [("window", 0), ("window", 0)]),
     ],
     ids=["UPA(10)", "UPA(50)", "UPA(200)", "announced by windows"],
 )

@@ -11,9 +11,9 @@ import pytest
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.rows_window import RowsWindow
 from millpond.operators.source import StreamSource
 from millpond.operators.structures.row_store import RowStore
+from millpond.operators.windows.rows_window import RowsWindow
 
 TYPES = [pa.string(), pa.int64()]
 SOURCE = StreamSource("s", ("k", "v"), tuple(TYPES))

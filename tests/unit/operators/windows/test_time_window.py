@@ -13,7 +13,7 @@ from millpond.model.patterns import Pattern
 from millpond.model.windows import Now, Range, Unbounded, Window, interval
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.source import StreamSource
-from millpond.operators.time_window import TimeWindow
+from millpond.operators.windows.time_window import TimeWindow
 
 ELEMENTS = StreamSource("s", ("v",), (pa.int64(),))
 WINDOWS = (Range(5), Range(6, 2), Now(), Unbounded())

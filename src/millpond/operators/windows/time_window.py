@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from millpond.model.patterns import WEAK, Edge, Pattern, window_edge
 from millpond.model.time import BEGINNING, END
-from millpond.model.windows import Period, Rows, Unbounded, Window, interval
+from millpond.model.windows import Now, Range, Rows, Unbounded, Window, interval
 from millpond.operators.protocol.cost_model import WINDOWED, EdgeEstimate, StreamStatistics
-from millpond.operators.protocol.delta import Delta, Ints, positional_schema
+from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision
-from millpond.operators.structures.lifetimes import lifetimes
+from millpond.operators.structures.lifetimes import find_lives, lifetimes
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +80,16 @@ class TimeWindow(Unary):
         return edge if self.in_order or edge.pattern <= Pattern.MONOTONIC else WEAK
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        if not self.keeps_elements:
+            return (places if self.keep is None else frozenset(self.keep[p] for p in places),)
         # Elements that have not entered are kept, and a later reader may need any of their columns.
         return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
+
+    @property
+    def keeps_elements(self) -> bool:
+        """Whether it keeps elements until they enter: not where they enter as they come."""
+        at_once = isinstance(self.window, Unbounded | Now)
+        return not (at_once or (isinstance(self.window, Range) and self.window.slide is None))
 
     def choose_columns(self, places: tuple[int, ...]) -> Node | None:
         if not places:
@@ -181,11 +189,8 @@ class TimeWindowing:
 
     def _stamp(self, delta: Delta) -> Delta:
         """Select the elements that are ever in the window, and stamp them with their intervals."""
-        at, until = lifetimes(self._window, delta.at)
-        alive = at < until
-        if isinstance(self._window, Period):
-            alive &= _is_within(self._window, delta.at)
-        return Delta(self._choose_columns(delta.rows), at, until, delta.weight).where(alive)
+        at, until, is_in = find_lives(self._window, delta.at)
+        return Delta(self._choose_columns(delta.rows), at, until, delta.weight).where(is_in)
 
     def _choose_columns(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Select the columns of the window's output."""
@@ -196,13 +201,3 @@ class TimeWindowing:
 
     def size(self) -> int:
         return sum(len(d) for d in self._coming)
-
-
-def _is_within(period: Period, ts: Ints) -> np.ndarray:
-    """Find the elements that lie within a period's constant ends."""
-    inside = np.ones(len(ts), bool)
-    if period.begin.instant is not None:
-        inside &= ts >= period.begin.instant
-    if period.end.instant is not None:
-        inside &= ts <= period.end.instant
-    return inside

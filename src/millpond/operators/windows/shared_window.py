@@ -1,0 +1,399 @@
+"""Windows over one synopsis: the elements are kept once, whatever windows read them (Bulletin 2.2).
+
+STREAM gives each window a synopsis, and keeps of synopses with equal rows the store once, with a
+stub for each reader. Here `KeptElements` is the store: the elements of a stream that a selection
+lets through, in the order of their timestamps, as long as the longest of its windows may hold one.
+A `SharedWindow` is a stub. It keeps no row. It is told in each step which elements are there, and
+finds by their timestamps which of them enter and which leave, so windows of all lengths, and of
+all columns, share the store.
+
+A `SharedWindow` says that rows leave by negative tuples. So it does the work of a `TimeWindow` and
+of an `Expire` over it. Where elements come in the order of their timestamps, the planner puts it in
+their place (`planner/optimize/shared_windows.py`).
+
+INV-KEPT-1: of elements that a window may still give, every column is kept that one of its readers
+reads. A store of a dataflow that is taken over has the columns of its own readers, back to where
+its own windows reach (`absorb`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.model.patterns import Edge, window_edge
+from millpond.model.time import BEGINNING, END
+from millpond.model.windows import Window, interval
+from millpond.operators.protocol.cost_model import (
+    QUEUED,
+    STEPPED,
+    WINDOWED,
+    EdgeEstimate,
+    StreamStatistics,
+    estimate_wakeups,
+)
+from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema, with_nulls
+from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.precision import Precision
+from millpond.operators.structures.lifetimes import find_lives, lifetimes
+
+#: Runs of fewer elements are merged, so that small steps do not leave long lists.
+_SMALL = 4_096
+
+
+@dataclass(frozen=True, eq=False)
+class ElementRun:
+    """Elements that lie side by side, in the order of their timestamps.
+
+    Attributes:
+        ts: Their timestamps.
+        columns: Their columns, by place; those that nobody reads are left out.
+    """
+
+    ts: Ints
+    columns: Mapping[int, pa.Array]
+
+    def __len__(self) -> int:
+        return len(self.ts)
+
+    def slice(self, low: int, high: int) -> ElementRun:
+        """The elements [low, high), without copying."""
+        columns = {place: c.slice(low, high - low) for place, c in self.columns.items()}
+        return ElementRun(self.ts[low:high], columns)
+
+    def between(self, low: float, high: float) -> ElementRun:
+        """The elements with timestamps from `low` up to `high`."""
+        first = int(np.searchsorted(self.ts, low, side="left"))
+        return self.slice(first, max(first, int(np.searchsorted(self.ts, high, side="right"))))
+
+    def where(self, chosen: Bools) -> ElementRun:
+        """The elements where `chosen` is true."""
+        if chosen.all():
+            return self
+        places = pa.array(np.flatnonzero(chosen))
+        return ElementRun(self.ts[chosen], {p: c.take(places) for p, c in self.columns.items()})
+
+
+NOTHING = ElementRun(np.empty(0, np.int64), {})
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDelta(Delta):
+    """The elements of a step, with those that are kept of the steps before.
+
+    Attributes:
+        before: The elements of earlier steps that a window may still give, in their order.
+        now: The elements of this step.
+    """
+
+    before: tuple[ElementRun, ...] = ()
+    now: ElementRun = field(default_factory=lambda: NOTHING)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptElements(Unary):
+    """The elements of its input, kept for all windows over them.
+
+    Attributes:
+        input: The elements, in the order of their timestamps.
+    """
+
+    name = "kept elements"
+    state = "in the order of time, for the longest window"
+    remembers = False
+    serves_readers = True
+    identity = ()
+
+    @cached_property
+    def logical_key(self) -> str:
+        return self.input.logical_key
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        return (places,)
+
+    def trace_column(self, place: int) -> int:
+        return place
+
+    def find_times(self) -> frozenset[int] | None:
+        return self.trace_times()
+
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
+        return inputs[0]
+
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
+        return QUEUED * own.changes
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
+
+    def operator(self) -> Operator:
+        return KeepingElements(tuple(self.schema.types))
+
+
+class KeepingElements:
+    """Runs `KeptElements`."""
+
+    def __init__(self, types: tuple[pa.DataType, ...]) -> None:
+        self._types = types
+        #: The places of the columns that are read: all, as long as nobody has said.
+        self._needed = frozenset(range(len(types)))
+        #: The windows that read them; None: any, so that everything is kept.
+        self._windows: tuple[Window, ...] | None = None
+        self._runs: tuple[ElementRun, ...] = ()
+        #: By place, of columns that the oldest elements lack: the timestamp from which it is there.
+        self._filled: dict[int, int] = {}
+        self._upto = BEGINNING - 1
+
+    def serve(self, needed: Set[int], readers: Sequence[Node]) -> None:
+        """Keep from now on what these readers need: these columns, for these windows."""
+        windows = [reader.window for reader in readers if isinstance(reader, SharedWindow)]
+        self._windows = tuple(dict.fromkeys(windows))
+        self._needed = frozenset(needed)
+        self._filled = {place: ts for place, ts in self._filled.items() if place in needed}
+        self._runs = tuple(
+            ElementRun(run.ts, {place: run.columns[place] for place in sorted(needed)})
+            for run in self._runs
+        )
+        self._drop()
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        before = self._runs
+        now = ElementRun(
+            delta.at, {place: delta.rows.column(place) for place in sorted(self._needed)}
+        )
+        if len(now):
+            is_small = bool(before) and len(before[-1]) + len(now) < _SMALL
+            *rest, last = (*before, now) if not is_small else (*before[:-1], _join(before[-1], now))
+            self._runs = (*rest, last)
+        self._upto = upto
+        self._drop()
+        return KeptDelta(delta.rows, delta.at, delta.until, delta.weight, before, now)
+
+    def _find_low(self) -> int:
+        """The timestamp from which on every element is kept."""
+        lows = [interval(window, self._upto)[0] for window in self._windows or ()]
+        known = [low for low in lows if low is not None]
+        return min(known) if known and len(known) == len(lows) else BEGINNING
+
+    def _drop(self) -> None:
+        """Drop the elements that no window will give any more."""
+        low = self._find_low()
+        first = bisect_left(self._runs, low, key=lambda run: int(run.ts[-1]))
+        runs = self._runs[first:]
+        if runs and runs[0].ts[0] < low:
+            runs = (runs[0].between(low, END), *runs[1:])
+        self._runs = runs
+        self._filled = {place: ts for place, ts in self._filled.items() if ts > low}
+
+    def absorb(self, other: KeepingElements) -> None:
+        """Take over the columns and the elements that only an operator of an equal node keeps.
+
+        Of a column that both have, the one that goes back further is taken.
+
+        Raises:
+            ValueError: they do not keep the same elements, as far as both reach.
+        """
+        stores = sorted((self, other), key=KeepingElements._find_low)
+        wholes = [_join(store._make_nothing(), *store._runs) for store in stores]
+        longer, shorter = wholes
+        gap = len(longer) - len(shorter)
+        if gap < 0 or not np.array_equal(longer.ts[gap:], shorter.ts):
+            raise ValueError("the elements kept for windows differ from those of another dataflow")
+        columns: dict[int, pa.Array] = {}
+        filled: dict[int, int] = {}
+        for store, whole in zip(stores, wholes, strict=True):
+            low = store._find_low()
+            for place, column in whole.columns.items():
+                since = max(store._filled.get(place, low), low)
+                if place not in columns or since < filled[place]:
+                    missing = pa.nulls(len(longer) - len(column), column.type)
+                    columns[place] = pa.concat_arrays([missing, column])
+                    filled[place] = since
+        self._runs = (ElementRun(longer.ts, columns),) if len(longer) else ()
+        low = stores[0]._find_low()
+        self._filled = {place: since for place, since in filled.items() if since > low}
+
+    def _make_nothing(self) -> ElementRun:
+        """No elements, with the columns that are read."""
+        columns = {place: pa.array([], self._types[place]) for place in sorted(self._needed)}
+        return ElementRun(np.empty(0, np.int64), columns)
+
+    def size(self) -> int:
+        return sum(map(len, self._runs))
+
+
+def _join(*runs: ElementRun) -> ElementRun:
+    """Put runs (at least one) one behind the other."""
+    if len(runs) == 1:
+        return runs[0]
+    columns = {
+        place: pa.concat_arrays([run.columns[place] for run in runs]) for place in runs[0].columns
+    }
+    return ElementRun(np.concatenate([run.ts for run in runs]), columns)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedWindow(Unary):
+    """A window other than ROWS over kept elements; that rows leave, negative tuples say.
+
+    Attributes:
+        input: The elements.
+        window: Which window; its elements enter and leave in the order of their timestamps.
+        text: The window as CQL, for EXPLAIN.
+        names: The names of its input's columns, for EXPLAIN.
+        keep: Places of the columns that are in the output; None for all.
+    """
+
+    input: Node
+    window: Window
+    text: str = ""
+    names: tuple[str, ...] = ()
+    keep: tuple[int, ...] | None = None
+
+    name = "window"
+    remembers = False
+    is_window = True
+    is_stateless = True
+    carries_expirations = False
+    announces = True
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self.keep is None:
+            return self.input.schema
+        return positional_schema([self.input.schema.field(p).type for p in self.keep])
+
+    @property
+    def detail(self) -> str:
+        if self.keep is None or not self.names:
+            return self.text
+        return f"{self.text}: {', '.join(self.names[p] for p in self.keep)}"
+
+    @property
+    def edge(self) -> Edge:
+        return window_edge(self.window)
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        return (repr(self.window), self.keep)
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        return (places if self.keep is None else frozenset(self.keep[p] for p in places),)
+
+    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
+        if not places:
+            return None
+        kept = range(len(self.input.schema)) if self.keep is None else self.keep
+        return replace(self, keep=tuple(kept[p] for p in places))
+
+    def reach(self, at: int) -> int | None:
+        return interval(self.window, at)[0]
+
+    def trace_column(self, place: int) -> int | None:
+        return place if self.keep is None else self.keep[place]
+
+    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
+        (given,) = inputs
+        at, until = lifetimes(self.window, np.zeros(1, np.int64))
+        life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
+        columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
+        return EdgeEstimate(given.changes, given.changes, min(given.life, life), tuple(columns))
+
+    def estimate_work(
+        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
+    ) -> float:
+        return WINDOWED * own.changes + STEPPED * estimate_wakeups(own.changes, known)
+
+    def estimate_precision(
+        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
+    ) -> Precision | None:
+        return inputs[0]
+
+    def operator(self) -> Operator:
+        keep = range(len(self.input.schema)) if self.keep is None else self.keep
+        return SharedWindowing(self.window, tuple(keep), self.schema)
+
+
+class SharedWindowing:
+    """Runs `SharedWindow`: finds which elements enter and which leave; keeps none."""
+
+    def __init__(self, window: Window, keep: tuple[int, ...], schema: pa.Schema) -> None:
+        self.needed: Set[int] | None = None
+        self._window, self._keep, self._schema = window, keep, schema
+        #: The last instant of the step before.
+        self._upto = BEGINNING - 1
+
+    def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
+        (delta,) = inputs
+        assert isinstance(delta, KeptDelta)
+        before, now = delta.before, delta.now
+        left, entered = interval(self._window, self._upto)
+        leaves, enters = interval(self._window, upto)
+        self._upto = upto
+        coming = [*_find_runs(before, entered + 1, enters), now.between(BEGINNING, enters)]
+        going = []
+        if left is not None and leaves is not None:
+            going = [*_find_runs(before, left, leaves - 1), now.between(left, leaves - 1)]
+        parts = [part for run in coming if (part := self._find_part(run, 1)) is not None]
+        parts += [part for run in going if (part := self._find_part(run, -1)) is not None]
+        return self._put_together(parts) if parts else Delta.empty(self._schema)
+
+    def _find_part(self, run: ElementRun, weight: int) -> _Part | None:
+        """Find which elements of a run come or go, and when; None if none does."""
+        if not len(run):
+            return None
+        at, until, is_in = find_lives(self._window, run.ts)
+        if not is_in.any():
+            return None
+        return _Part(run.where(is_in), (at if weight > 0 else until)[is_in], weight)
+
+    def _put_together(self, parts: Sequence[_Part]) -> Delta:
+        """Put rows that come and rows that go into the order of their instants."""
+        at = np.concatenate([part.at for part in parts])
+        weight = np.concatenate([np.full(len(part.at), part.weight, np.int64) for part in parts])
+        order = None
+        if not bool((at[1:] >= at[:-1]).all()):
+            order = np.argsort(at, kind="stable")
+            at, weight = at[order], weight[order]
+        given: dict[int, pa.Array] = {}
+        for place, source in enumerate(self._keep):
+            if self.needed is None or place in self.needed:
+                columns = [part.run.columns[source] for part in parts]
+                column = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+                given[place] = column if order is None else column.take(pa.array(order))
+        return Delta.of(with_nulls(given, self._schema, len(at)), at, None, weight)
+
+    def size(self) -> int:
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Elements that come (weight 1) or go (-1), each at an instant, which ascend."""
+
+    run: ElementRun
+    at: Ints
+    weight: int
+
+
+def _find_runs(runs: Sequence[ElementRun], low: int, high: int) -> Iterator[ElementRun]:
+    """Find the elements with timestamps from `low` up to `high`."""
+    if high < low:
+        return
+    first = bisect_left(runs, low, key=lambda run: int(run.ts[-1]))
+    for run in runs[first:]:
+        if run.ts[0] > high:
+            return
+        yield run.between(low, high)
