@@ -1,7 +1,8 @@
 """Feeds on the wire: events as JSON lines, as server-sent events, and as one Arrow table.
 
 An event is one object. It has `event`, `cursor` and, unless it is about the feed itself, `query`
-and `id`. A change also has what a change of one query has (`change_forms.py`). The id of a
+and `id`. A change also has what a change of one query has (`change_forms.py`), and its `number`
+among the changes of its query, which the cursor of a feed does not tell. The id of a
 server-sent event is its cursor, so a browser that lost its connection goes on by itself.
 """
 
@@ -27,6 +28,7 @@ _ARROW = pa.schema(
         ("id", pa.int64()),
         ("timestamp", pa.int64()),
         ("change", pa.string()),
+        ("number", pa.int64()),
         ("data", pa.string()),
     ]
 )
@@ -42,7 +44,7 @@ def to_objects(events: Sequence[FeedEvent]) -> list[dict[str, Any]]:
             body |= {"query": event.query, "id": event.id}
         if event.changes is not None:
             page, first = pages[id(event.changes)]
-            body |= {**page[first + event.index], "cursor": event.cursor}
+            body |= {**page[first + event.index], "cursor": event.cursor, "number": event.number}
         elif event.answer is not None:
             body |= {"cursor": event.cursor, **encode.answer_body(event.answer)}
             body["query"] = event.query
@@ -118,6 +120,7 @@ def encode_page(events: Sequence[FeedEvent], cursor: str, form: str) -> bytes:
             if event.changes is not None
             else None,
             "change": body.get("change"),
+            "number": body["number"] if event.changes is not None else None,
             "data": json_values.dumps(body["row"] if event.changes is not None else body).decode(),
         }
         for event, body in zip(events, to_objects(events), strict=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +24,7 @@ from typer.core import TyperGroup
 
 from millpond.catalog.option import Scope
 from millpond.catalog.options import OPTIONS, list_options
+from millpond.cli.checked_settings import find_refusals
 from millpond.cli.output_format import Format, ReportFormat
 from millpond.errors import MillpondError
 
@@ -83,9 +85,12 @@ def use_config(context: typer.Context, path: Path | None) -> None:
 def show_config(context: typer.Context, command: str, form: ReportFormat) -> None:
     """Print each setting of a command as it would be without flags, and where it comes from.
 
+    What the command would refuse is complained of behind that, as the command would do it.
+
     Raises:
         MillpondError: SERVE-712, there is no such command, or the environment has a variable of
             it that is no setting.
+        typer.Exit: with 1, the command would refuse a setting.
     """
     parent = context.find_root()
     found = _group(parent).get_command(parent, command)
@@ -94,8 +99,10 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
             "SERVE-712", f'no command "{command}"', hint="`millpond --help` lists them."
         )
     _check_environment(parent, command)
-    rows = []
+    rows: list[tuple[str, str | None, str]] = []
+    refused: list[str] = []
     with found.make_context(command, [], parent=parent, resilient_parsing=True) as own:
+        refusals = find_refusals(own.params)
         for parameter in found.params:
             name = parameter.name
             if name is None or name == "help" or parameter.param_type_name != "option":
@@ -103,10 +110,32 @@ def show_config(context: typer.Context, command: str, form: ReportFormat) -> Non
             source = own.get_parameter_source(name)
             where = _SOURCES.get(source.name if source else "", "default")
             value = _write(name, own.params.get(name))
-            cannot = value is None or _find_option_fault(name, own.params[name]) is not None
-            if cannot and where != "default":
+            refusal = refusals[name].render() if name in refusals else None
+            if refusal is None and own.params.get(name) is None and where != "default":
+                refusal = _find_misfit(own, parameter)
+            if refusal is not None:
                 value = "(cannot be used)"
+                refused += [] if refusal in refused else [refusal]
             rows.append((name, value, where))
+    _print_rows(rows, form)
+    for refusal in refused:
+        print(refusal, file=sys.stderr)
+    if refused:
+        raise typer.Exit(1)
+
+
+def _find_misfit(context: Any, option: Any) -> str | None:
+    """Say why a setting cannot have the text it is given, as the command would; None if it can."""
+    try:
+        option.process_value(context, option.consume_value(context, {})[0])
+    except typer.BadParameter as error:
+        error.ctx, error.param = context, option
+        name_variable(error)
+        return error.format_message()
+    return None
+
+
+def _print_rows(rows: list[tuple[str, str | None, str]], form: ReportFormat) -> None:
     if form is ReportFormat.JSON:
         print(
             json.dumps([dict(zip(("setting", "value", "from"), row, strict=True)) for row in rows])

@@ -308,11 +308,15 @@ def serve(
     from millpond.api.rights.audit import write_audit_to
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
+    from millpond.cli.checked_settings import check_memory, check_shared
     from millpond.cli.garbage import spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     if shared is not None and store is None:
         raise typer.BadParameter("a shared store needs --store, a directory for its files")
+    check_memory(max_memory)
+    if shared is not None:
+        check_shared(shared)
     limits = ClientLimits.of(client_limits)
     policy = AccessPolicy.of(
         source_root or (),

@@ -104,6 +104,22 @@ class Pipeline(Protocol):
         """Return the acknowledged pushes that no epoch holds yet, by number."""
         ...
 
+    def check_pushes(self) -> None:
+        """Check the files of the waiting pushes, because a batch could not read one of them.
+
+        A copy that is whole takes the place of one that is damaged. A push without one waits no
+        more, and the status says so.
+        """
+        ...
+
+    def put_back(self, error: MillpondError) -> bool:
+        """Put the file that STORE-602 names back in shared storage, if this machine's is whole.
+
+        Returns:
+            Whether that was done; then what failed can be tried again.
+        """
+        ...
+
     def counts_idle(self, stream_id: int) -> bool:
         """Whether it matters when a source was read, because its stream has IDLE AFTER."""
         ...

@@ -22,20 +22,20 @@ VARIABLE = "MILLPOND_SECRETS"
 Secret = str | dict[str, str]
 
 
-def read_secrets() -> dict[str, Secret]:
-    """All secrets of the file; none if there is no file.
+def read_secrets(file: str | None = None) -> dict[str, Secret]:
+    """All secrets of a file, or of the one that the environment names; none if it names none.
 
     Raises:
         MillpondError: CQL-214, the file cannot be read, or others than its owner can. It never
             shows a value of the file.
     """
-    path = os.environ.get(VARIABLE)
+    path = file or os.environ.get(VARIABLE)
     if not path:
         return {}
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
-            about = os.fstat(file.fileno())
-            found = json.load(file)
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as opened:
+            about = os.fstat(opened.fileno())
+            found = json.load(opened)
         if about.st_uid != os.geteuid() or about.st_mode & 0o077:
             raise ValueError("Others than its owner can read or write it")
         if not isinstance(found, dict) or not all(map(_is_secret, found.values())):

@@ -140,6 +140,7 @@ class Change:
         sign: '+' or '-'.
         row: The row's values.
         loss: What the changes it was read with lack; empty if they are exact.
+        number: Its number among the changes of its query, from 1 on.
     """
 
     cursor: str
@@ -147,16 +148,12 @@ class Change:
     sign: str
     row: tuple[Any, ...]
     loss: tuple[Loss, ...] = ()
+    number: int = field(kw_only=True)
 
     @property
     def exact(self) -> bool:
         """Whether the changes it was read with are exact."""
         return not self.loss
-
-    @property
-    def number(self) -> int:
-        """The number at the end of the cursor: changes are numbered from 1 on."""
-        return int(self.cursor.rpartition(".")[2])
 
     @property
     def timestamp(self) -> str:
@@ -250,7 +247,7 @@ class Changes:
 
     def __iter__(self) -> Iterator[Change]:
         for number, at, sign, *row in self.rows():
-            yield Change(self.cursor_at(number), at, sign, tuple(row), self.loss)
+            yield Change(self.cursor_at(number), at, sign, tuple(row), self.loss, number=number)
 
     def __len__(self) -> int:
         return self.table.num_rows

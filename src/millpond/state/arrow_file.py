@@ -337,11 +337,23 @@ def forget(path: str | Path) -> None:
     _open_tables.drop(str(path))
 
 
-def corrupt_file_error(path: str | Path, detail: str) -> MillpondError:
-    """Return the error STORE-602 for a file."""
+def corrupt_file_error(path: str | Path, detail: str, name: str | None = None) -> MillpondError:
+    """Return the error STORE-602 for a file.
+
+    Args:
+        path: Where this machine has it, or would have it.
+        detail: What is wrong with it.
+        name: What it is called in shared storage; None for its own name.
+    """
+    share = share_of(path)
+    what, copy = "file", "store"
+    if share is not None:
+        what, copy = "object", "storage, or a version of it"
+        detail = f"{detail} In the shared store it is {share.locate(Path(path), name)}."
     return MillpondError(
         "STORE-602",
         f'the file "{path}" of the store is corrupt or missing',
         detail=detail,
-        hint="Restore the file from a copy of the store. Everything that does not need it goes on.",
+        hint=f"Restore the {what} from a copy of the {copy}. Everything that does not need it goes"
+        " on.",
     )

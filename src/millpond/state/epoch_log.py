@@ -37,7 +37,7 @@ from millpond.state.epoch.epoch_change import EpochChange, StaleChange
 from millpond.state.epoch.next_version import next_version
 from millpond.state.epoch.resolve_change import ResolvedChange, resolve_change
 from millpond.state.fail_points import reach
-from millpond.state.file_share import withdraw
+from millpond.state.file_share import put_back, withdraw
 from millpond.state.version import MatchRef, SegmentRef, StreamClock, Version
 
 #: For how many epochs the log keeps the kind and the time.
@@ -195,6 +195,21 @@ class EpochLog:
         """Let `collect` remove files that no version refers to, nor ever did or will."""
         with self._readers:
             self._unreferenced += [(0, path) for path in paths]
+
+    def put_back(self, named: str) -> bool:
+        """Give a file to shared storage again if it is damaged there, and whole here.
+
+        Args:
+            named: A text that names the file.
+
+        Returns:
+            Whether it was given again.
+
+        Raises:
+            MillpondError: STORE-603, the shared storage gives no answer.
+        """
+        found = next((ref for ref in self._version.files() if ref.path in named), None)
+        return found is not None and put_back(self._directory / found.path, found.checksum)
 
     def collect(self) -> list[str]:
         """Remove the files no pinned version refers to any more; return their paths.

@@ -63,8 +63,28 @@ class FileShare(Protocol):
         """
         ...
 
+    def put_back(self, file: Path, checksum: str, name: str | None = None) -> bool:
+        """Give a file again if what was given is damaged or gone, and this machine's copy is not.
+
+        Args:
+            file: The file's path.
+            checksum: The xxh3_64 of its bytes, in hex.
+            name: What it is called for the others; None for its own name.
+
+        Returns:
+            Whether it was given again.
+
+        Raises:
+            MillpondError: STORE-603, the storage gives no answer.
+        """
+        ...
+
     def withdraw(self, file: Path, name: str | None = None) -> None:
         """Take a file back that nothing refers to; a failure leaves it there."""
+        ...
+
+    def locate(self, file: Path, name: str | None = None) -> str:
+        """Return where the shared storage has a file, for people."""
         ...
 
 
@@ -103,6 +123,12 @@ def fetch(file: Path, name: str | None = None) -> bool:
     """Fetch a file, if its directory is shared and somebody has given it."""
     share = share_of(file)
     return share is not None and share.fetch(file, name)
+
+
+def put_back(file: Path, checksum: str, name: str | None = None) -> bool:
+    """Give a file again, if its directory is shared; see `FileShare.put_back`."""
+    share = share_of(file)
+    return share is not None and share.put_back(file, checksum, name)
 
 
 def publish_scratch(file: Path) -> None:

@@ -185,9 +185,9 @@ class Joins:
         found: tuple[ArrangementRef, ...] = self.runs_of.get(segment_id, ())
         return found
 
-    def paths(self) -> Iterator[tuple[str, int]]:
-        """Yield every file the shared joins refer to, with its length."""
-        for files in self.pairs_of.values():
-            yield from ((f.path, f.bytes) for f in files)
+    def files(self) -> Iterator[PairsRef | ArrangementRef]:
+        """Yield every reference to a file of the shared joins."""
+        for pairs in self.pairs_of.values():
+            yield from pairs
         for runs in self.runs_of.values():
-            yield from ((r.path, r.bytes) for r in runs)
+            yield from runs

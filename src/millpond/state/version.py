@@ -15,10 +15,10 @@ Invariants:
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from millpond.catalog.objects import (
     DATA,
@@ -111,6 +111,19 @@ def count_shares(
     several = {path: held for path, held in touched.items() if held[0] > 1}
     after = before.with_changes(several, drop=touched.keys() - several.keys())
     return after, [path for path, (count, _) in touched.items() if not count]
+
+
+class FileRef(Protocol):
+    """A reference to a file: its path, relative to the store, its length and checksum."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+    @property
+    def checksum(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,15 +429,16 @@ class Version:
 
     def paths(self) -> dict[str, int]:
         """Map every file this version refers to, to its length (0 where it is not known)."""
-        found: dict[str, int] = {}
-        for segment in self.segments_by_id.values():
-            found[segment.path] = segment.bytes
-        for refs in self.matches_of.values():
-            found.update((match.path, match.bytes) for match in refs)
+        return {ref.path: ref.bytes for ref in self.files()}
+
+    def files(self) -> Iterator[FileRef]:
+        """Yield every reference to a file; several may refer to one file."""
+        yield from self.segments_by_id.values()
+        for matches in self.matches_of.values():
+            yield from matches
         for deltas in self.deltas.values():
-            found.update((delta.path, delta.bytes) for delta in deltas)
+            yield from deltas
         for summary in self.summaries.values():
             if summary.file is not None:
-                found[summary.file.path] = summary.file.bytes
-        found.update(self.joins.paths())
-        return found
+                yield summary.file
+        yield from self.joins.files()

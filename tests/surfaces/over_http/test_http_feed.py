@@ -47,6 +47,7 @@ def test_a_page_goes_on_after_every_cursor(http, fed):
         ("q0", "11:20", "-", 61.5),
         ("q60", "11:20", "-", 61.5),
     ]
+    assert [c["number"] for c in changes] == [1, 1, 2, 2]
     (mark,) = of_kind(page["events"], "mark")
     assert mark["cursor"] == page["cursor"]
     assert mark["progress"] == [
@@ -79,6 +80,7 @@ def test_a_page_in_other_forms(http, fed):
         table = reader.read_all()
     assert table["event"].to_pylist() == [event["event"] for event in page]
     assert table["cursor"].to_pylist() == [event["cursor"] for event in page]
+    assert table["number"].to_pylist() == [event.get("number") for event in page]
     assert json.loads(table["data"][1].as_py()) == {"carrier": "AA", "delay": 61.5}
 
 
@@ -126,6 +128,7 @@ def test_server_sent_events_have_the_cursor_as_their_id(http, fed):
     blocks = [dict(x.split(": ", 1) for x in b.split("\n")) for b in text.split("\n\n") if b]
     assert [block.get("id") for block in blocks] == [event["cursor"] for event in page]
     assert [block["event"] for block in blocks] == [event["event"] for event in page]
+    assert [json.loads(block["data"]) for block in blocks] == page
     last = {"Accept": "text/event-stream", "Last-Event-ID": page[-1]["cursor"]}
     assert "event: change" not in http.get("/v1/changes", params=asked, headers=last).text
 
@@ -138,9 +141,12 @@ def test_a_remote_pond_subscribes_as_one_in_this_process(http, pond, fed):
         (e.kind, e.query, e.cursor, e.facts) for e in mine if e.kind != "note"
     ]
     changes = [e for e in theirs if e.kind == "change"]
-    assert [(e.change.at, e.change.sign, e.change.row) for e in changes] == [
-        (e.change.at, e.change.sign, e.change.row) for e in mine if e.kind == "change"
-    ]
+    told = [[e.change for e in events if e.kind == "change"] for events in (theirs, mine)]
+    numbered = [[(c.number, c.at, c.timestamp, c.sign, c.row) for c in page] for page in told]
+    assert numbered[0] == numbered[1] != []
+    for name in ("q0", "q60"):
+        one = [e.change.number for e in changes if e.query == name]
+        assert one == [c.number for c in remote.query(name).subscribe(follow=False)] == [1, 2]
     answers = [
         [
             (e.query, e.answer.as_of, e.answer.rows())

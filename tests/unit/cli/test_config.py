@@ -13,7 +13,7 @@ from millpond.cli.main import app
 
 def settings(*args: str, **environment: str) -> dict[str, tuple[str | None, str]]:
     ran = CliRunner().invoke(app, [*args, "--format", "json"], env=environment)
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == ("(cannot be used)" in ran.stdout), ran.output
     return {row["setting"]: (row["value"], row["from"]) for row in json.loads(ran.stdout)}
 
 
@@ -42,6 +42,50 @@ def test_a_token_is_not_printed_and_a_wrong_value_is_said() -> None:
     assert held["patience"] == ("(cannot be used)", "environment")
     held = settings("config", MILLPOND_SERVE_KEEP_ALIVE="-1")
     assert held["keep_alive"] == ("(cannot be used)", "environment")
+
+
+#: Values that `serve` refuses, whichever way they come.
+REFUSED = {
+    "max_memory": "lots",
+    "port": "70000",
+    "allow_host": "http://pond",
+    "allow_origin": "pond",
+    "host": "a/b",
+    "keep_alive": "-1",
+    "max_body_mb": "0",
+    "max_seconds": "soon",
+    "path_prefix": "pond",
+    "trusted_proxy": "nobody",
+    "tls_cert": "/nowhere",
+    "source_root": "/nowhere",
+    "source_format": "carrier_pigeon",
+    "sink_host": "http://pond",
+    "source_host": "http://pond",
+    "backup_root": "/nowhere",
+    "tokens": "/nowhere",
+    "jwt": "/nowhere",
+    "secrets": "/nowhere",
+    "shared": "s3:/one-slash",
+    "spark_conf": "no",
+    "body_memory": "much",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_says_of_a_setting_what_the_command_would_say(name: str, tmp_path: Path) -> None:
+    held_by = {"tokens": "MILLPOND_TOKENS", "secrets": "MILLPOND_SECRETS"}
+    given = {"MILLPOND_SERVE_PORT": "0"}
+    given |= {held_by.get(name, f"MILLPOND_SERVE_{name.upper()}"): REFUSED[name]}
+    serve = CliRunner().invoke(app, ["serve", "--store", str(tmp_path / "pond")], env=given)
+    assert serve.exit_code != 0
+    asked = CliRunner().invoke(app, ["config", "--format", "json"], env=given)
+    assert asked.exit_code == 1
+    rows = {row["setting"]: row for row in json.loads(asked.stdout)}
+    assert rows[name]["value"] == "(cannot be used)"
+    assert [row["value"] for row in rows.values()].count("(cannot be used)") == 1
+    said = asked.stderr.strip()
+    assert said
+    assert said.splitlines()[0].strip() in " ".join(serve.output.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(

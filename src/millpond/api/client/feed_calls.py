@@ -97,5 +97,6 @@ def _read_event(body: dict[str, Any], line: str) -> FeedEvent:
         body["change"],
         tuple(body["row"].values()),
         decode.losses(body.get("loss", [])),
+        number=body["number"],
     )
     return FeedEvent(kind, cursor, query, id, given=change)

@@ -22,12 +22,12 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.kept_property import kept_property
 from millpond.model.patterns import Edge, window_edge
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Window, interval
@@ -111,7 +111,7 @@ class KeptElements(Unary):
     serves_readers = True
     identity = ()
 
-    @cached_property
+    @kept_property
     def logical_key(self) -> str:
         return self.input.logical_key
 

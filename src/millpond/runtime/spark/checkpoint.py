@@ -64,7 +64,7 @@ class Checkpoint:
         self.folder = folder
         self._stream = stream
         self._digests: dict[str, str] = {}
-        self._shared = SharedCheckpoint.of(folder, _NOTE)
+        self._shared = SharedCheckpoint.of(folder, _NOTE, _digest)
 
     def note_batch(self, number: int) -> None:
         """Write down the digests of the files that a batch rests on.
@@ -143,11 +143,14 @@ class Checkpoint:
         return [name for name in names if (self.folder / name).is_file()]
 
     def _damage(self, found: str) -> MillpondError:
+        where = f"checkpoints/{self.folder.name}"
+        if self._shared is not None:
+            where += f", which the shared store has at {self._shared.url}"
         return MillpondError(
             "STORE-602",
             f'the checkpoint of stream "{self._stream}" is damaged',
-            detail=f"In checkpoints/{self.folder.name}: {found}. The stream has stopped, because "
-            "rows could be left out or come twice.",
+            detail=f"In {where}: {found}. The stream has stopped, because rows could be left out or"
+            " come twice.",
             hint="Put the folder back as it was. Or DROP the stream (CASCADE drops what reads it, "
             "too) and CREATE it again: it then reads its source from the beginning.",
         )

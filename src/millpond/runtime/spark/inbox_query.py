@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from millpond.errors import MillpondError
 from millpond.runtime.protocol import INBOX, Pipeline, abandoned_if_failed
 from millpond.runtime.spark import sources
 from millpond.runtime.spark.batches import build_inbox
@@ -95,8 +96,13 @@ class InboxQuery:
                 names = [(shared_name(n, push.checksum),) for n, push in waiting.items()]
                 once = frame.sparkSession.createDataFrame(names, "path string")
             packed = once.coalesce(1 if is_little else several)
-            with abandoned_if_failed(pipeline, plan):
-                built, numbers = build_inbox(packed, plan, frozenset(waiting))
+            try:
+                with abandoned_if_failed(pipeline, plan):
+                    built, numbers = build_inbox(packed, plan, frozenset(waiting))
+            except MillpondError as error:
+                if error.code == "STORE-602":
+                    pipeline.check_pushes()
+                raise
             note_work()
             if numbers:
                 pipeline.commit(INBOX, batch_id, plan, built, numbers)

@@ -311,12 +311,29 @@ class SparkRuntime:
             context.setLocalProperty("spark.scheduler.pool", pool)
             if tag is not None:
                 context.addJobTag(tag)
-            with raising_own_errors():
-                collected = distribute(context, InWorker(task, self._store), jobs, near).collect()
+            collected = self._collect(
+                lambda: distribute(context, InWorker(task, self._store), jobs, near).collect()
+            )
             for result, usage in collected:
                 functions.report(usage)
                 done.append(result)
         return done
+
+    def _collect(self, collect: Callable[[], list[Any]]) -> list[Any]:
+        """Run a Spark job, again for each file that its tasks could not read and that was put back.
+
+        The driver has read or written most files, so it may have a whole copy of one that was
+        damaged in the shared storage.
+        """
+        while True:
+            try:
+                with raising_own_errors():
+                    return collect()
+            except MillpondError as error:
+                if error.code != "STORE-602" or not self.spreads:
+                    raise
+                if not self._pipeline.put_back(error):
+                    raise
 
     def ask(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()

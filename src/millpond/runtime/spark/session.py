@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -56,11 +56,10 @@ _KEEPS_MEMORY = {
 #: What keeps a cluster's traffic and spilled data from others, once its processes know each other:
 #: by a secret that YARN and Kubernetes make, and that a standalone cluster is given.
 _AUTHENTICATE, _SECRET = "spark.authenticate", "spark.authenticate.secret"
-_PRIVATE = {
-    _AUTHENTICATE: "true",
-    "spark.network.crypto.enabled": "true",
-    "spark.io.encryption.enabled": "true",
-}
+_ENCRYPT, _ENCRYPT_FILES = "spark.network.crypto.enabled", "spark.io.encryption.enabled"
+_PRIVATE = {_AUTHENTICATE: "true", _ENCRYPT: "true", _ENCRYPT_FILES: "true"}
+#: What encrypts the traffic of executors in another way.
+_ENCRYPT_OTHERWISE = ("spark.authenticate.enableSaslEncryption", "spark.ssl.rpc.enabled")
 #: What is set for the driver holds for the workers too; unset, each looks at its own machine.
 _TOLD_WORKERS = {DISK_FLOOR, WORKER_MEMORY}
 #: Spark's file of settings in a folder of its configuration.
@@ -130,14 +129,40 @@ def start_session(
     if local and not {_PYTHON, _DRIVER_PYTHON} & set(given) and _is_own_python():
         session.sparkContext.pythonExec = write_python(directory)
     _quiet_accumulators(session)
-    if not local and session.sparkContext._jsc.sc().conf().get(_AUTHENTICATE, "") != "true":
-        _logger.warning(
-            "whoever reaches the executors or their network reads and changes what they work on: "
-            "%s is not set for %s",
-            _AUTHENTICATE,
-            master,
-        )
+    if not local:
+        held = session.sparkContext._jsc.sc().conf()
+        for exposure in find_exposures(lambda name: str(held.get(name, ""))):
+            _logger.warning("%s (%s)", exposure, master)
     return session
+
+
+def find_exposures(setting: Callable[[str], str]) -> list[str]:
+    """Say who can read or change what executors work on, by what is not set, or was switched off.
+
+    Args:
+        setting: Gives the value of a setting of Spark; "" if it has none.
+    """
+
+    def is_on(*names: str) -> bool:
+        return any(setting(name).lower() == "true" for name in names)
+
+    if not is_on(_AUTHENTICATE):
+        return [
+            "whoever reaches the executors or their network reads and changes what they work on: "
+            f"{_AUTHENTICATE} is not set"
+        ]
+    found = []
+    if not is_on(_ENCRYPT, *_ENCRYPT_OTHERWISE):
+        found.append(
+            "whoever reads along in the network of the executors reads what they work on: "
+            f"{_ENCRYPT} is not set"
+        )
+    if not is_on(_ENCRYPT_FILES):
+        found.append(
+            "whoever reads the disks of the executors' machines reads what tasks leave there for a "
+            f"while: {_ENCRYPT_FILES} is not set"
+        )
+    return found
 
 
 def _read_settings(session: SparkSession, given: Mapping[str, str]) -> None:

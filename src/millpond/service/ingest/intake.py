@@ -89,8 +89,7 @@ class Intake:
         before = self._progress.get(row.stream_id, committed)
         self._progress[row.stream_id] = heartbeat.merge_progress(before, own)
         if row.number in self._inbox.recovered.lost:
-            lost = self.lost_upto.get(row.stream_id, BEGINNING)
-            self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
+            self._note_lost(row)
         else:
             with self._lock:
                 self._tokens[row.number], self._after[row.number] = token, (row.stream_id, own)
@@ -297,6 +296,34 @@ class Intake:
                     if not self._is_known(row.number):
                         self._adopt(row)
         return {row.number: row for row in rows}
+
+    def check_waiting(self) -> list[MillpondError]:
+        """Check the pushes that wait, of which a batch could not read one; give up what is lost.
+
+        Nobody waits any more for the rows of a lost push; the floor that is held for them stays, as
+        `_adopt` says.
+
+        Returns:
+            STORE-602 for each push that is lost now.
+
+        Raises:
+            MillpondError: STORE-603, the shared storage gives no answer.
+        """
+        rows = self.find_waiting()
+        problems = self._inbox.check_again(rows.values())
+        for number in rows.keys() & self._inbox.recovered.lost:
+            self._note_lost(rows[number])
+            with self._lock:
+                self._after.pop(number, None)
+                self._tokens.pop(number, None)
+                self.door.leave(self._bytes.pop(number, 0))
+        with self._accepted:
+            self._accepted.notify_all()
+        return problems
+
+    def _note_lost(self, row: InboxRow) -> None:
+        lost = self.lost_upto.get(row.stream_id, BEGINNING)
+        self.lost_upto[row.stream_id] = max(lost, END if row.high is None else row.high)
 
     def _is_known(self, number: int) -> bool:
         with self._lock:

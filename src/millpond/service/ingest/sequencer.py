@@ -247,6 +247,13 @@ class Sequencer(Pipeline):
     def waiting_pushes(self) -> dict[int, InboxRow]:
         return self._intake.find_waiting()
 
+    def check_pushes(self) -> None:
+        for problem in self._intake.check_waiting():
+            self._events.file_damaged(problem)
+
+    def put_back(self, error: MillpondError) -> bool:
+        return self._log.put_back(error.primary)
+
     def counts_idle(self, stream_id: int) -> bool:
         stream = self._log.version.streams.get(stream_id)
         return stream is not None and stream.idle_after is not None

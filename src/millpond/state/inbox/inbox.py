@@ -37,7 +37,7 @@ from millpond.model.time import now
 from millpond.state import arrow_file
 from millpond.state.database.database import Database
 from millpond.state.fail_points import reach
-from millpond.state.file_share import publish, withdraw
+from millpond.state.file_share import publish, put_back, withdraw
 from millpond.state.inbox.push_file import (
     PushedRows,
     hidden_path,
@@ -45,7 +45,7 @@ from millpond.state.inbox.push_file import (
     visible_path,
     write_hidden,
 )
-from millpond.state.inbox.recover_inbox import recover_inbox
+from millpond.state.inbox.recover_inbox import check_file, recover_inbox
 from millpond.state.inbox.writer_batch import IS_LAST_BATCH, WriterBatch, last_batch
 
 #: How long an idempotency key is remembered, in microseconds.
@@ -286,6 +286,29 @@ class Inbox:
                 () if stream_id is None else (stream_id,),
             )
         ]
+
+    def check_again(self, rows: Iterable[InboxRow]) -> list[MillpondError]:
+        """Check the files of pushes that wait, of which a batch could not read one.
+
+        Of a push that is damaged in one place, here or in shared storage, the other one's copy
+        takes its place. One that is damaged in both is lost, as it would be at an opening.
+
+        Returns:
+            STORE-602 for each push that is lost now.
+
+        Raises:
+            MillpondError: STORE-603, the shared storage gives no answer.
+        """
+        known = len(self.recovered.problems)
+        for row in rows:
+            # Acknowledged just now, it may not have its name yet.
+            if hidden_path(self._directory, row.number).exists():
+                continue
+            file = self.path(row.number)
+            check_file(self._directory, row.number, file.exists(), row.checksum, self.recovered)
+            if row.number not in self.recovered.lost:
+                put_back(file, row.checksum, shared_name(row.number, row.checksum))
+        return self.recovered.problems[known:]
 
     def list_shared_names(self) -> dict[int, str]:
         """Name the files of pushes in shared storage that are not removed yet, by number."""

@@ -104,18 +104,23 @@ def open_push(directory: Path, name: str) -> PushedRows:
     """Read a push by its file's name, here or in shared storage.
 
     Raises:
-        FileNotFoundError: the file is not there.
-        MillpondError: STORE-602, what came from shared storage is not what was acknowledged;
-            STORE-603, the shared storage gives no answer.
+        MillpondError: STORE-602, the file is not there, or not what was acknowledged; STORE-603,
+            the shared storage gives no answer.
     """
+    own = visible_path(directory, number_of(name))
     if not (shared := _SHARED.fullmatch(name)):
-        return read_push(directory / name)
+        try:
+            return read_push(own)
+        except FileNotFoundError as error:
+            raise corrupt_file_error(own, "There is no such file.") from error
+        except (pa.ArrowException, KeyError, TypeError) as error:
+            raise corrupt_file_error(own, f"It cannot be read: {error}.") from error
     file = directory / f".{uuid.uuid4().hex}.fetched"
     if not fetch(file, name):
-        raise FileNotFoundError(name)
+        raise corrupt_file_error(own, "There is no such object.", name)
     try:
         if checksum_of(file) != shared[2]:
-            raise corrupt_file_error(name, "Its bytes are not those that were acknowledged.")
+            raise corrupt_file_error(own, "Its bytes are not those that were acknowledged.", name)
         return read_push(file)
     finally:
         file.unlink()  # it stays mapped

@@ -51,7 +51,7 @@ def recover_inbox(database: Database, directory: Path) -> RecoveredInbox:
     visible = _rename_acknowledged(directory, known, found)
     for number, (done, checksum) in known.items():
         if not done:
-            _check_file(directory, number, number in visible, checksum, found)
+            check_file(directory, number, number in visible, checksum, found)
     return found
 
 
@@ -71,19 +71,19 @@ def _rename_acknowledged(
     return visible
 
 
-def _check_file(
+def check_file(
     directory: Path, number: int, is_visible: bool, checksum: str, found: RecoveredInbox
 ) -> None:
     """Note a push as lost if its file is missing, or has other bytes than were written."""
-    file = visible_path(directory, number)
+    file, name = visible_path(directory, number), shared_name(number, checksum)
     if not is_visible or checksum_of(file) != checksum:
         # Another driver had it, or its push had that number, or the file was torn.
-        is_visible = fetch(file, shared_name(number, checksum)) or is_visible
+        is_visible = fetch(file, name) or is_visible
     if not is_visible:
         found.lost.add(number)
-        found.problems.append(corrupt_file_error(file, "There is no such file."))
+        found.problems.append(corrupt_file_error(file, "There is no such file.", name))
     elif checksum_of(file) != checksum:
         # Renamed, because the streaming query can read neither it nor the files beside it.
         found.lost.add(number)
         file.rename(torn_path(directory, number))
-        found.problems.append(corrupt_file_error(file, "Its bytes are not those written."))
+        found.problems.append(corrupt_file_error(file, "Its bytes are not those written.", name))

@@ -29,6 +29,8 @@ PATIENCE_SECONDS = 5.0
 GIVE_UP_SECONDS = 30.0
 #: A waiting driver looks every so many seconds.
 LOOK_SECONDS = 0.25
+#: No term is greater: a record of the log has room for eighteen digits.
+_MOST_TERMS = 10**15
 #: Who complains of the storage says it again after so many seconds.
 _AGAIN_SECONDS = 10.0
 
@@ -68,7 +70,8 @@ def read_leader(place: SharedPlace) -> Leader | None:
     except (ValueError, TypeError):
         return None
     kinds = ((found.driver, str), (found.term, int), (found.url, str), (found.has_left, bool))
-    return found if all(isinstance(value, kind) for value, kind in kinds) else None
+    is_word = all(isinstance(value, kind) for value, kind in kinds)
+    return found if is_word and 0 <= found.term <= _MOST_TERMS else None
 
 
 class LeadersWord:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from millpond.model.owner_only import make_directory
+from millpond.state.journal.snapshot import checksum_of
 from millpond.state.shared.cache_room import CacheRoom
 from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 
@@ -66,6 +68,26 @@ class PlaceShare:
         with translate_place_errors(self._place):
             return self._place.download(self._key(file, name), file)
 
+    def put_back(self, file: Path, checksum: str, name: str | None = None) -> bool:
+        """Give a file again if what was given is damaged or gone, and this machine's copy is not.
+
+        A path stands for the same bytes for ever, so it does not matter who leads meanwhile.
+        """
+        key = self._key(file, name)
+        given = file.with_name(f".{uuid.uuid4().hex}.given")
+        try:
+            with translate_place_errors(self._place):
+                if self._place.download(key, given) and checksum_of(given) == checksum:
+                    return False
+        finally:
+            given.unlink(missing_ok=True)
+        if not file.exists() or checksum_of(file) != checksum:
+            return False
+        with translate_place_errors(self._place):
+            self._place.upload(file, key)
+        log.warning("a damaged file was put back: %s", self.locate(file, name))
+        return True
+
     def withdraw(self, file: Path, name: str | None = None) -> None:
         """Take a file back that nothing refers to; a failure leaves it there."""
         if self._has_ended():
@@ -74,6 +96,10 @@ class PlaceShare:
             self._place.remove(self._key(file, name))
         except PlaceError as error:
             log.warning("a file that nobody needs stays in the shared store: %s", error)
+
+    def locate(self, file: Path, name: str | None = None) -> str:
+        """Return where the shared storage has a file, for people."""
+        return f"{self._place.url}/{self._key(file, name)}"
 
     def _make_room(self) -> None:
         if self._room is not None:

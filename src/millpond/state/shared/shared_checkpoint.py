@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from millpond.model.owner_only import make_directory
@@ -23,20 +25,23 @@ _NOTES = 4
 class SharedCheckpoint:
     """The shared copy of one checkpoint's folder."""
 
-    def __init__(self, folder: Path, note: str, share: FileShare) -> None:
-        self._folder, self._note, self._share = folder, note, share
+    def __init__(
+        self, folder: Path, note: str, share: FileShare, digest: Callable[[Path], str]
+    ) -> None:
+        self._folder, self._note, self._share, self._digest = folder, note, share, digest
         self._given: deque[tuple[str, dict[str, str]]] = deque()
 
     @classmethod
-    def of(cls, folder: Path, note: str) -> SharedCheckpoint | None:
+    def of(cls, folder: Path, note: str, digest: Callable[[Path], str]) -> SharedCheckpoint | None:
         """Return the shared copy of a folder; None if it is this machine's alone.
 
         Args:
             folder: The folder of the checkpoint.
             note: The name of the note in it: JSON of the batch and of the files' digests.
+            digest: Computes the digest of a file.
         """
         share = share_of(folder / note)
-        return None if share is None else cls(folder, note, share)
+        return None if share is None else cls(folder, note, share, digest)
 
     def publish(self, batch: int, files: dict[str, str]) -> None:
         """Give everybody what a batch rests on.
@@ -68,8 +73,15 @@ class SharedCheckpoint:
                 file = self._folder / name
                 self._share.withdraw(file, f"{file.name}-{digest}")
 
+    @property
+    def url(self) -> str:
+        """Where the shared storage has it, for people."""
+        return self._share.locate(self._folder)
+
     def restore(self, last: int) -> None:
         """Make the folder what it was when a batch was built, whatever this machine has of it.
+
+        A file that this machine has as it was stays, so it does not matter what became of its copy.
 
         Args:
             last: The last batch that is part of an epoch; -1 for none.
@@ -78,14 +90,29 @@ class SharedCheckpoint:
             MillpondError: STORE-603, the shared store gives no answer.
         """
         notes = self._share.list_names(self._folder, f"note-{last:012d}-") if last >= 0 else []
+        note = self._folder / self._note
+        note.unlink(missing_ok=True)
+        files: dict[str, str] = {}
+        if notes and self._share.fetch(note, notes[-1]):
+            # Of a note that cannot be read, and of what is missing, the check of the folder says so
+            with suppress(ValueError, TypeError, KeyError):
+                files = dict(json.loads(note.read_bytes())["files"])
         for name in ("offsets", "commits", "sources"):
-            shutil.rmtree(self._folder / name, ignore_errors=True)
-        for name in ("metadata", self._note):
-            (self._folder / name).unlink(missing_ok=True)
-        if not notes or not self._share.fetch(self._folder / self._note, notes[-1]):
-            return  # of a batch that is part of an epoch the check says what is missing
-        files = dict(json.loads((self._folder / self._note).read_bytes())["files"])
+            for file in sorted((self._folder / name).rglob("*")):
+                if not file.is_dir() and not self._is_whole(file, files):
+                    file.unlink()
+            if not files:
+                shutil.rmtree(self._folder / name, ignore_errors=True)
         for name, digest in files.items():
             file = self._folder / name
-            make_directory(file.parent)
-            self._share.fetch(file, f"{file.name}-{digest}")
+            if not self._is_whole(file, files):
+                file.unlink(missing_ok=True)
+                make_directory(file.parent)
+                self._share.fetch(file, f"{file.name}-{digest}")
+        if "metadata" not in files:
+            (self._folder / "metadata").unlink(missing_ok=True)
+
+    def _is_whole(self, file: Path, files: dict[str, str]) -> bool:
+        """Whether a file of the folder is there, and is what a note says of it."""
+        wanted = files.get(file.relative_to(self._folder).as_posix())
+        return wanted is not None and file.is_file() and self._digest(file) == wanted

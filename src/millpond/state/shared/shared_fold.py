@@ -241,11 +241,12 @@ class SharedFold:
             database.execute("COMMIT")
         return self.number > before
 
-    def take_over(self, driver: str) -> SharedLog:
+    def take_over(self, driver: str, heard: int = 0) -> SharedLog:
         """Lead: claim the log's next number, with every record before it in the database.
 
         Args:
             driver: Sixteen hexadecimal digits that no process had before.
+            heard: A term that a driver said it leads in; the new one is higher.
 
         Raises:
             MillpondError: STORE-602, the log is damaged.
@@ -253,10 +254,10 @@ class SharedFold:
         """
         while True:
             self.catch_up()
-            if (log := self.claim(driver)) is not None:
+            if (log := self.claim(driver, heard)) is not None:
                 return log
 
-    def claim(self, driver: str) -> SharedLog | None:
+    def claim(self, driver: str, heard: int = 0) -> SharedLog | None:
         """Lead as `take_over` does, unless somebody has written a record since the last one read.
 
         Returns:
@@ -267,7 +268,7 @@ class SharedFold:
             PlaceError: the storage gave no answer; a claim of this driver may be in the log.
         """
         log = SharedLog(self._reader, driver, self._clock)
-        if not log.claim():
+        if not log.claim(heard):
             return None
         self._set_number(log.number)
         return log

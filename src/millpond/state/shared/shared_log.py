@@ -177,8 +177,12 @@ class SharedLog:
         self._sure_at = -SURE_SECONDS
         self._trimmable: list[tuple[float, int]] = []
 
-    def claim(self) -> bool:
+    def claim(self, heard: int = 0) -> bool:
         """Lead from here on: create the next record with a higher term.
+
+        Args:
+            heard: A term that a driver said it leads in. It may be higher than the log's, if the
+                log was put back from a copy.
 
         Returns:
             False if the next number is taken. Then the log is to be read on, and claimed again.
@@ -188,7 +192,7 @@ class SharedLog:
             PlaceError: the storage gives no answer; a record of this driver may be there.
         """
         try:
-            return self._create(self.number + 1, self.term + 1, [], tries=1)
+            return self._create(self.number + 1, max(self.term, heard) + 1, [], tries=1)
         except _LogLost as lost:
             raise damaged_log(self._place, str(lost)) from lost
 

@@ -30,7 +30,7 @@ from millpond.state.file_share import (
     share_of,
 )
 from millpond.state.shared.files_before import FilesBefore
-from millpond.state.shared.leader import Complaint, LeadersWord
+from millpond.state.shared.leader import Complaint, LeadersWord, read_leader
 from millpond.state.shared.object_place import open_object_place
 from millpond.state.shared.place import PlaceError, SharedPlace, translate_place_errors
 from millpond.state.shared.place_share import PlaceShare
@@ -144,7 +144,7 @@ class SharedStore:
         fold = self.follow()
         self._note_files()
         try:
-            log = fold.claim(self.driver)
+            log = fold.claim(self.driver, self._hear_term())
         except PlaceError as error:
             self._complain(error)
             return False  # should the claim be there, it is read like another's
@@ -167,7 +167,7 @@ class SharedStore:
         if self._log is None:
             self._note_files()
             with translate_place_errors(self.place):
-                self._log = fold.take_over(self.driver)
+                self._log = fold.take_over(self.driver, self._hear_term())
         log = self._log
         if self._looks is not None:
             self._looks.close()
@@ -180,6 +180,15 @@ class SharedStore:
             left.unlink()  # of processes that ended while they waited
         sync_directory(self.directory)
         return SharedJournal(self.place, log), fold.bytes
+
+    def _hear_term(self) -> int:
+        """The term of the last driver that said it leads; 0 if none did.
+
+        If the log was put back from a copy, that term may be higher than any of the log. Who leads
+        in a lower one would take the word for that of a driver that has taken over.
+        """
+        said = read_leader(self.place)
+        return 0 if said is None else said.term
 
     def _note_files(self) -> None:
         """Note which files are there, as far as is known; before a claim."""

@@ -65,12 +65,16 @@ def test_a_push_is_read_by_its_checksum(driver: Path) -> None:
     assert (found.number, found.stream_id, found.table["v"].to_pylist()) == (7, 3, [1, 2])
     assert open_push(inbox, visible_path(inbox, 7).name).table["v"].to_pylist() == [9]
     assert [path.name for path in inbox.iterdir()] == [visible_path(inbox, 7).name]
-    with pytest.raises(FileNotFoundError):
-        open_push(inbox, shared_name(8, file.checksum))
+    for name in (shared_name(8, file.checksum), visible_path(inbox, 8).name):
+        with pytest.raises(MillpondError, match=r"STORE-602[^$]*There is no such"):
+            open_push(inbox, name)
     another = write_hidden(inbox, PushedRows(9, 3, 5, pa.table({"v": [9]})))
     publish(another.path, shared_name(9, file.checksum))
     with pytest.raises(MillpondError, match="STORE-602"):
         open_push(inbox, shared_name(9, file.checksum))
+    visible_path(inbox, 7).write_bytes(b"torn")
+    with pytest.raises(MillpondError, match=r"STORE-602[^$]*It cannot be read"):
+        open_push(inbox, visible_path(inbox, 7).name)
 
 
 def test_a_snapshot_is_fetched_with_all_it_consists_of(driver: Path) -> None:

@@ -176,7 +176,9 @@ def test_another_driver_begins_anew_where_no_batch_was_committed(machines: TwoMa
 
 def test_a_batch_whose_note_is_gone_is_damage(machines: TwoMachines) -> None:
     machines.lead("a")
-    assert check(machines.lead("b"), 3) == "In checkpoints/stream-3: offsets/3 is missing. " + (
+    where = f"the shared store has at {machines.place.url}/files/checkpoints/stream-3"
+    assert check(machines.lead("b"), 3) == (
+        f"In checkpoints/stream-3, which {where}: offsets/3 is missing. "
         "The stream has stopped, because rows could be left out or come twice."
     )
 

@@ -93,3 +93,31 @@ def test_a_look_begins_when_the_jvm_has_warmed_up(
     runtime.check_source(relation)
     waker.join()
     assert found == [True]
+
+
+def test_a_job_runs_again_for_each_file_that_was_put_back(
+    runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine failed over files that the driver has whole; one that nobody has is said."""
+    damaged, asked = ["segments/1.arrow", "matches/2.arrow"], []
+
+    def collect() -> list[str]:
+        if damaged:
+            raise MillpondError("STORE-602", f'the file "/pond/{damaged[0]}" of the store is')
+        return ["done"]
+
+    def put_back(error: MillpondError) -> bool:
+        asked.append(error.primary)
+        return damaged.pop(0) != "runs/nobodys.arrow"
+
+    runtime._pipeline = SimpleNamespace(put_back=put_back)  # type: ignore[assignment]
+    monkeypatch.setattr(runtime, "_master", "spark://head:7077")
+    assert runtime._collect(collect) == ["done"]
+    assert len(asked) == 2
+    damaged[:] = ["segments/1.arrow", "runs/nobodys.arrow", "matches/2.arrow"]
+    with pytest.raises(MillpondError, match="nobodys"):
+        runtime._collect(collect)
+    monkeypatch.setattr(runtime, "_master", "local[*]")
+    with pytest.raises(MillpondError, match="matches/2"):
+        runtime._collect(collect)
+    assert len(asked) == 4, "on one machine there is no other copy"

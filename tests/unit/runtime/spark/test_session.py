@@ -11,6 +11,7 @@ from millpond.errors import MillpondError
 from millpond.runtime.spark.jvm.launch import find_launch_error
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
+    find_exposures,
     launch_ahead,
     make_settings,
     name_master,
@@ -23,6 +24,36 @@ from millpond.runtime.spark.session import (
 def test_a_session_that_is_given_has_its_settings() -> None:
     with pytest.raises(MillpondError, match="CQL-214: spark_conf cannot be given with a Spark"):
         SparkRuntime(None, object(), {"spark.a": "1"})  # type: ignore[arg-type]
+
+
+WHOLE = {
+    "spark.authenticate": "TRUE",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({}, []),
+        ({"spark.authenticate": "false"}, ["changes what they work on: spark.authenticate"]),
+        ({"spark.authenticate": ""}, ["changes what they work on: spark.authenticate"]),
+        ({"spark.network.crypto.enabled": "false"}, ["network of the executors reads"]),
+        ({"spark.network.crypto.enabled": "", "spark.ssl.rpc.enabled": "true"}, []),
+        (
+            {"spark.network.crypto.enabled": "", "spark.io.encryption.enabled": ""},
+            ["spark.network.crypto.enabled", "spark.io.encryption.enabled"],
+        ),
+    ],
+)
+def test_what_of_a_clusters_protection_was_switched_off_is_said(
+    changed: dict[str, str], said: list[str]
+) -> None:
+    held = {**WHOLE, **changed}
+    found = find_exposures(lambda name: held.get(name, ""))
+    assert len(found) == len(said)
+    assert all(part in text for part, text in zip(said, found, strict=True))
 
 
 class Given:

@@ -81,6 +81,25 @@ def test_rows_are_judged_by_the_pushes_before_them_not_by_epochs(s: Pond) -> Non
     assert len(s.ask("SELECT * FROM s")) == 2
 
 
+def test_a_push_whose_file_was_damaged_holds_nothing_up(s: Pond) -> None:
+    """As at an opening: what is lost alone is lost, and said; what would have been late waits."""
+    hold_back(s)
+    for second in (10, 20, 30):
+        s.ingest("s", rows(second))
+    damaged = visible_path(s._components._store.directory / "inbox", 2)
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    s._components.sequencer.check_pushes()
+    assert s._components.sequencer.waiting_pushes().keys() == {1, 3}
+    [problem] = s.status()["problems"]
+    assert "000000000002.arrow" in str(problem)
+    commit(s, [1, 3])
+    assert s.catch_up(timeout=5) is None
+    assert len(s.ask("SELECT * FROM s")) == 2
+    assert heartbeat(s) <= 20
+    s._components.sequencer.check_pushes()
+    assert len(s.status()["problems"]) == 1
+
+
 def test_many_rejects_are_counted_and_some_are_shown(s: Pond) -> None:
     receipt = s.ingest("s", [{"v": n} for n in range(250)])
     assert (receipt.rejected, len(receipt.rejects)) == (250, 100)

@@ -13,7 +13,7 @@ from millpond.errors import MillpondError
 from millpond.model.schema import Field, Schema
 from millpond.state import scalar_version
 from millpond.state.aggregate_file import write_totals
-from millpond.state.arrow_file import write_arrow
+from millpond.state.arrow_file import open_arrow, write_arrow
 from millpond.state.database import database
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.file_share import withdraw
@@ -26,6 +26,7 @@ from millpond.state.shared.place import FIRST, PlaceError
 from millpond.state.shared.shared_log import list_shared_snapshots
 from millpond.state.shared.shared_store import SharedStore, open_place
 from millpond.state.store import FORMAT, Store, new_path
+from millpond.state.version import DATA, SegmentRef
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_who_waits_keeps_up_and_leads_once_the_leader_has_left(open_store, url, 
     stream = define(first)
     waiting = SharedStore.open(url, tmp_path / "b", FORMAT)
     fold, told, stop, result = waiting.follow(), [], threading.Event(), []
-    while read_leader(waiting.place) is None:
+    while getattr(read_leader(waiting.place), "url", "") != "http://one":
         pass
 
     def wait():
@@ -461,6 +462,8 @@ def test_who_leads_without_a_server_says_so(open_store, eventually):
         b'{"driver": "a", "term": "x", "url": "", "beat": 1, "has_left": true}',
         b'{"driver": "a", "term": 1, "url": null, "beat": 1}',
         b'{"driver": "a", "term": 1, "url": "", "beat": 1, "has_left": 7}',
+        b'{"driver": "a", "term": -1, "url": "", "beat": 1}',
+        b'{"driver": "a", "term": 1000000000000000001, "url": "", "beat": 1}',
     ],
 )
 def test_a_word_that_is_none_is_passed_over(tmp_path, word):
@@ -494,24 +497,107 @@ def test_credentials_in_the_url_of_a_place_are_refused_and_not_shown():
     assert "hidden" not in str(refused.value)
 
 
-@pytest.mark.parametrize("damage", ["cut", "gone"])
-def test_a_push_that_is_damaged_in_the_shared_place_is_lost_alone(open_store, tmp_path, damage):
+def damage(file, how):
+    if how == "gone":
+        file.unlink()
+    else:
+        data = file.read_bytes()
+        file.write_bytes(data[:100] if how == "cut" else data.replace(data[-20:], b"?" * 20))
+
+
+@pytest.mark.parametrize("how", ["cut", "gone"])
+def test_a_push_that_is_damaged_in_the_shared_place_is_lost_alone(open_store, tmp_path, how):
     first = open_store("a")
     stream = define(first)
     for value in range(3):
         push(first, stream, value)
     first.close()
     file = sorted((tmp_path / "shared" / "files" / "inbox").iterdir())[1]
-    if damage == "gone":
-        file.unlink()
-    else:
-        file.write_bytes(file.read_bytes()[:100])
+    damage(file, how)
     again = open_store("b")
     assert again.inbox.recovered.lost == {2}
     assert [problem.code for problem in again.inbox.recovered.problems] == ["STORE-602"]
     assert sorted(file.name for file in (tmp_path / "b" / "inbox").glob("[0-9]*")) == [
         f"{number:012d}.arrow" for number in (1, 3)
     ]
+
+
+DAMAGES = pytest.mark.parametrize("how", ["cut", "gone", "other bytes"])
+
+
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_a_log_that_was_put_back_is_led_in_a_higher_term_than_any_driver_said(
+    open_store, tmp_path, eventually, is_ended
+):
+    """The new one would take the last word for that of a driver that has taken over."""
+    place = tmp_path / "shared"
+    first = open_store("a")
+    stream = define(first)
+    first.close()
+    shutil.copytree(place / "log", tmp_path / "copy")
+    for name in "bcd":
+        last = open_store(name)
+        push(last, stream, 1)
+        eventually(lambda: read_leader(last.shared.place).driver == last.shared._log.driver)  # noqa: B023
+        if is_ended or name != "d":
+            last.close()
+    assert read_leader(last.shared.place).term == last.shared.term == 4
+    shutil.rmtree(place / "log")
+    shutil.copytree(tmp_path / "copy", place / "log")
+    new = open_store("e")
+    assert new.shared.term == 5
+    eventually(lambda: read_leader(new.shared.place).driver == new.shared._log.driver)
+    push(new, stream, 2)
+    assert new.failure is None
+    assert [row.high for row in new.inbox.list_pending()] == [2]
+    if not is_ended:
+        with pytest.raises(MillpondError, match=r"STORE-60[26]"):
+            push(last, stream, 3)
+
+
+@DAMAGES
+def test_a_push_that_is_whole_in_one_place_is_put_into_the_other(open_store, tmp_path, how):
+    first = open_store("a")
+    stream = define(first)
+    for value in range(4):
+        push(first, stream, value)
+    rows = first.inbox.list_pending()
+    objects = sorted((tmp_path / "shared" / "files" / "inbox").iterdir())
+    whole = [first.inbox.path(row.number).read_bytes() for row in rows]
+    damage(objects[1], how)  # by number: in shared storage, here, and in both
+    damage(first.inbox.path(3), how)
+    damage(objects[3], how)
+    damage(first.inbox.path(4), how)
+    [problem] = first.inbox.check_again(rows)
+    assert first.inbox.recovered.lost == {4}
+    assert (problem.code, str(objects[3]) in problem.detail) == ("STORE-602", True)
+    for row, data, path in zip(rows[:3], whole, objects, strict=False):
+        assert first.inbox.path(row.number).read_bytes() == path.read_bytes() == data
+    assert first.inbox.check_again(rows[:3]) == []
+    objects[3].write_bytes(whole[3])  # as the error says; an opening has it again
+    first.close()
+    assert open_store("a").inbox.recovered.lost == set()
+
+
+@DAMAGES
+def test_a_file_that_is_damaged_in_the_shared_place_is_put_back(open_store, url, how):
+    first = open_store("a")
+    stream = define(first)
+    path = new_path(first.directory, "segments")
+    file = write_arrow(path, pa.table({"n": [1]}))
+    named, given = first.relative_path(path), open_place(url)._path(f"files/segments/{path.name}")
+    span = SegmentRef(0, stream, DATA, 0, 0, named, 1, 1, 1, ((0, 0),), file.checksum, file.bytes)
+    first.log.commit(EpochChange(kind="batch", segments=[span]))
+    assert not first.log.put_back(named), "it is whole"
+    damage(given, how)
+    assert first.log.put_back(f'the file "{path}" of the store is corrupt or missing')
+    assert given.read_bytes() == path.read_bytes()
+    damage(given, how)
+    damage(path, how)
+    assert not first.log.put_back(named)
+    with pytest.raises(MillpondError, match=f"In the shared store it is {given.as_uri()}"):
+        open_arrow(path, file.checksum)
+    assert sorted(file.name for file in path.parent.iterdir()) in ([path.name], [])
 
 
 def test_a_place_that_can_be_read_and_not_written_is_said_once_in_ten_seconds(
