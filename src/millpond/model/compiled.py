@@ -112,6 +112,16 @@ U64 = types.Array(types.uint64, 1, "C")
 F64 = types.Array(types.float64, 1, "C")
 
 
+def called(function: Any) -> Any:
+    """Compile a function that compiled functions call, and that makes no array.
+
+    Numba counts the references to every array that a function is called with, up and down, by
+    instructions that lock memory: where little is done in a call they take most of its time. No
+    array can be freed in a function that makes none, so here they are not counted.
+    """
+    return njit(_nrt=False)(function)
+
+
 def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Compile a function for one signature; it runs without the interpreter's lock."""
 

@@ -17,7 +17,9 @@ tree: its top node (−1: empty), its height, its number of keys with copies, an
 
 from __future__ import annotations
 
-from numba import int64, njit
+from numba import int64
+
+from millpond.model.compiled import called
 
 #: Entries of a node.
 WIDTH = 16
@@ -28,7 +30,7 @@ _THIN = WIDTH // 4
 _TOGETHER = 3 * WIDTH // 4
 
 
-@njit(inline="never")
+@called
 def _split(node, parent, place, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
     """Move the upper half of a full node into a new node, whose entry in the parent comes next."""
     state[0] -= 1
@@ -53,7 +55,7 @@ def _split(node, parent, place, keys, counts, child, sizes, free, state):  # typ
     sizes[parent] += 1
 
 
-@njit(inline="never")
+@called
 def insert(root, key, weight, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
     """Add a key; return whether it is new. `root`: node, height, count, distinct keys."""
     if root[0] < 0:
@@ -100,7 +102,7 @@ def insert(root, key, weight, keys, counts, child, sizes, free, state):  # type:
     return True
 
 
-@njit(inline="never")
+@called
 def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
     for i in range(place, sizes[node] - 1):
         keys[node, i] = keys[node, i + 1]
@@ -109,7 +111,7 @@ def _drop_entry(node, place, keys, counts, child, sizes):  # type: ignore[no-unt
     sizes[node] -= 1
 
 
-@njit(inline="never")
+@called
 def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type: ignore[no-untyped-def]
     """Drop a child that is empty, or merge a thin child with a neighbour."""
     node = int64(child[parent, place])
@@ -141,7 +143,7 @@ def _mend(parent, place, leaf, keys, counts, child, sizes, free, state):  # type
     _drop_entry(parent, left + 1, keys, counts, child, sizes)
 
 
-@njit(inline="never")
+@called
 def remove(root, key, weight, keys, counts, child, sizes, free, state, path, places):  # type: ignore[no-untyped-def]
     """Take out a key `weight` times: 1 if that was the last of it, 0 if not, −1 if it fails."""
     if root[0] < 0:
@@ -190,7 +192,7 @@ def remove(root, key, weight, keys, counts, child, sizes, free, state, path, pla
     return int64(1)
 
 
-@njit(inline="never")
+@called
 def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
     """Return the key with `rank` keys before it in order, copies counted."""
     node = root[0]
@@ -207,7 +209,7 @@ def select(root, rank, keys, counts, child):  # type: ignore[no-untyped-def]
     return keys[node, place]
 
 
-@njit(inline="never")
+@called
 def find_rank(root, key, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
     """Return how many copies of lesser keys there are, and how many of the key itself."""
     before = int64(0)
@@ -229,7 +231,7 @@ def find_rank(root, key, keys, counts, child, sizes):  # type: ignore[no-untyped
     return before, counts[node, place]
 
 
-@njit(inline="never")
+@called
 def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped-def]
     """Return the least or the greatest key."""
     node = root[0]
@@ -238,7 +240,7 @@ def find_extreme(root, greatest, keys, child, sizes):  # type: ignore[no-untyped
     return keys[node, sizes[node] - 1 if greatest else 0]
 
 
-@njit(inline="never")
+@called
 def list_entries(root, skip, room, keys, counts, child, sizes, path, places, out):  # type: ignore[no-untyped-def]
     """List keys and counts, at most `room` copies, from the `skip`-th on; return both numbers."""
     found, copies = int64(0), int64(0)

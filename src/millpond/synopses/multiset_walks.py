@@ -7,9 +7,9 @@ again with more nodes, it goes on where it was.
 from __future__ import annotations
 
 import numpy as np
-from numba import int64, njit, types
+from numba import int64, types
 
-from millpond.model.compiled import I64, READ_F64, READ_I64, compiled
+from millpond.model.compiled import I64, READ_F64, READ_I64, called, compiled
 from millpond.synopses.counted_tree import (
     RESERVE,
     find_extreme,
@@ -31,7 +31,7 @@ LEAST, GREATEST, DISTINCT, DISCRETE, BELOW, ABOVE = range(6)
 _POOL = (_KEYS, _KEYS, _CHILD, I64, I64, I64, types.Array(types.int64, 2, "C"))
 
 
-@njit(inline="never")
+@called
 def _pick(root, picks, shares, keys, counts, child, sizes, out):  # type: ignore[no-untyped-def]
     total = root[2]
     out[len(picks)] = total
@@ -179,7 +179,7 @@ def find_transitions(  # type: ignore[no-untyped-def]
     return 1
 
 
-@njit(inline="never")
+@called
 def _count_within(root, key, low, high, keys, counts, child, sizes):  # type: ignore[no-untyped-def]
     """Count a key's copies at the places [low, high) of the order."""
     before, count = find_rank(root, key, keys, counts, child, sizes)

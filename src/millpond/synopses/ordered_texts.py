@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit, types
+from numba import types
 
-from millpond.model.compiled import I64, READ_I64, READ_U8, compiled
+from millpond.model.compiled import I64, READ_I64, READ_U8, called, compiled
 from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
 from millpond.synopses.text_numbers import TextNumbers
 
@@ -34,7 +34,7 @@ _STRIDE = 2**40
 _SHARE = 64
 
 
-@njit(inline="never")
+@called
 def _is_less(heap, one, end, other, last):  # type: ignore[no-untyped-def]
     length = min(end - one, last - other)
     for i in range(length):

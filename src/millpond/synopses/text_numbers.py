@@ -14,9 +14,9 @@ import os
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from numba import njit, types
+from numba import types
 
-from millpond.model.compiled import I64, READ_I64, READ_U8, U8, U64, compiled
+from millpond.model.compiled import I64, READ_I64, READ_U8, U8, U64, called, compiled
 from millpond.model.nested_values import needs_keys, value_keys
 from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
 
@@ -31,7 +31,7 @@ _ROOM = 64
 _SIGN = np.uint64(1 << 63)
 
 
-@njit(inline="never")
+@called
 def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     mixed = seed
     for place in range(start, end):
@@ -40,7 +40,7 @@ def _hash(data, start, end, seed):  # type: ignore[no-untyped-def]
     return mixed
 
 
-@njit(inline="never")
+@called
 def _equals(one, start, end, other, first, last):  # type: ignore[no-untyped-def]
     if end - start != last - first:
         return False

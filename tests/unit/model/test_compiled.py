@@ -8,11 +8,12 @@ import sys
 from typing import Any
 
 import numba
+import numpy as np
 import pytest
 from numba import types
 
 from millpond.model import compiled as compiled_module
-from millpond.model.compiled import EVERY, LONG, CompileProgress, compiled
+from millpond.model.compiled import EVERY, LONG, CompileProgress, called, compiled
 
 
 def twice(number: int) -> int:
@@ -52,6 +53,20 @@ def test_with_numba_switched_off_a_function_stays_what_it_was(
 ) -> None:
     monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
     assert compiled(types.int64(types.int64))(twice) is twice
+
+
+def test_a_called_function_does_not_count_references_to_its_arrays() -> None:
+    def pick(one: Any, other: Any, place: int) -> int:
+        array = one if place > 0 else other
+        return int(array[place])
+
+    counts = {}
+    for make in (called, numba.njit):
+        kernel = make(pick)
+        assert kernel(np.array([1, 2]), np.array([3, 4]), 0) == 3
+        (code,) = kernel.inspect_llvm().values()
+        counts[make] = code.count("call void @NRT_incref")
+    assert counts[called] == 0 < counts[numba.njit]
 
 
 class Terminal(io.StringIO):

@@ -4,9 +4,12 @@ Changes come by instant; within an instant all `-` before all `+`; then by the r
 last. Changes of equal rows at one instant cancel each other. So the sequence of changes is a
 function of history alone, whatever operators computed it and however the feed was cut.
 
-Rows come in the order of their instants, and mostly few at each. So every column becomes 64-bit
-keys in the order of its values. One pass over the instants sorts the rows of each instant and adds
-up the weights of equal rows, which then lie side by side.
+Rows come in the order of their instants. At nearly every instant of a group-by or a selection,
+either one row comes or leaves, or one row replaces another. Such an instant is net and in order
+as soon as the two rows differ, and mostly the first column that is looked at says so. At all
+other instants, the **crowded** ones, every column becomes 64-bit keys in the order of its values.
+One pass over the instants sorts the rows of each crowded instant and adds up the weights of equal
+rows, which then lie side by side.
 """
 
 from __future__ import annotations
@@ -20,12 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit, types
 
-from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.compiled import I64, READ_I64, called, compiled
 from millpond.model.nested_values import needs_keys, rank
-from millpond.operators.protocol.delta import Delta, Ints
+from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_numbers
 
 _KEYS = types.Array(types.int64, 2, "C", readonly=True)
+_BOOL = types.Array(types.boolean, 1, "C", readonly=True)
 
 #: Which net weights are given out: 0 as changes + and -, 1 the rows that came, -1 those that left.
 _STREAMS = {None: 0, "istream": 1, "rstream": 1, "dstream": -1}
@@ -42,21 +46,19 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
         to_stream: 'istream' keeps the rows that came, 'dstream' those that left, both signed +.
     """
     rows = normalize(delta.rows)
-    at, weight = delta.at, delta.weight
-    if len(at):
-        words = [word for column in rows.columns for word in _words(column)]
-        keys = np.empty((len(at), len(words)), np.int64)
-        for place, word in enumerate(words):
-            keys[:, place] = word
+    at, weight = np.ascontiguousarray(delta.at), delta.weight
+    crowded = _find_crowded(rows, at, weight)
+    if to_stream is None and not crowded.any():
+        signs = weight.astype(np.int8)
+    else:
         most = int(np.abs(weight).sum())
         places, signs = np.empty(most, np.int64), np.empty(most, np.int8)
+        keys = _make_keys(_pick(rows, crowded))
         which = _STREAMS[to_stream]
-        count = _net(np.ascontiguousarray(at), weight, keys, which, places, signs)
+        count, is_moved = _net(at, weight, crowded, keys, which, places, signs)
         places, signs = places[:count], signs[:count]
-        if count != len(at) or not (places == np.arange(count)).all():
+        if is_moved or count != len(at):
             rows, at = rows.take(pa.array(places)), at[places]
-    else:
-        signs = weight.astype(np.int8)
     return pa.Table.from_arrays([pa.array(at), pa.array(signs), *rows.columns], schema=schema)
 
 
@@ -129,6 +131,38 @@ def _unify_zeros(column: pa.Array) -> pa.Array:
     return pc.add(column, pa.scalar(0, column.type))
 
 
+def _find_crowded(rows: pa.RecordBatch, at: Ints, weight: Ints) -> Bools:
+    """Find the rows of instants at which more happens than that a row comes, leaves or is replaced.
+
+    A row that is replaced by an equal row counts too.
+    """
+    crowded = np.empty(len(at), bool)
+    replaced = np.empty(len(at) // 2, np.int64)
+    equal = replaced[: _list_replaced(at, weight, crowded, replaced)]
+    # Whole numbers first, because their keys cost least; then later columns: groups stand before.
+    cheap = [is_whole(column.type) for column in rows.columns]
+    for place in sorted(range(len(cheap)), key=lambda place: (not cheap[place], -place)):
+        if not len(equal):
+            break
+        for word in _words(rows.column(place)):
+            equal = equal[: _keep_equal(np.ascontiguousarray(word), equal)]
+    crowded[equal] = crowded[equal + 1] = True
+    return crowded
+
+
+def _pick(rows: pa.RecordBatch, chosen: Bools) -> pa.RecordBatch:
+    return rows if chosen.all() else rows.take(pa.array(np.flatnonzero(chosen)))
+
+
+def _make_keys(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Make keys that compare as rows do: int64[rows, words]."""
+    words = [word for column in rows.columns for word in _words(column)] if rows.num_rows else []
+    keys = np.empty((rows.num_rows, len(words)), np.int64)
+    for place, word in enumerate(words):
+        keys[:, place] = word
+    return keys
+
+
 def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
     """Compute keys that compare as a column's values do, most significant first, NULLs last."""
     type_ = column.type
@@ -178,7 +212,7 @@ def _compare(keys, left, right):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(inline="never")
+@called
 def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
     """Sort places[low:high] by their rows: runs by insertion, then merged from the bottom up."""
     for start in range(low, high, _RUN):
@@ -207,13 +241,10 @@ def _sort(keys, places, spare, low, high):  # type: ignore[no-untyped-def]
         width *= 2
 
 
-@compiled(types.int64(READ_I64, READ_I64, _KEYS, types.int64, I64, types.Array(types.int8, 1, "C")))
-def _net(at, weight, keys, which, out, signs):  # type: ignore[no-untyped-def]
-    """Fill in the places and signs of the net changes; return how many there are."""
+@compiled(types.int64(READ_I64, READ_I64, types.Array(types.boolean, 1, "C"), I64))
+def _list_replaced(at, weight, crowded, replaced):  # type: ignore[no-untyped-def]
+    """List where at an instant one row replaces another; `crowded`: where more happens."""
     n = len(at)
-    places = np.arange(n)
-    spare = np.empty(n, np.int64)
-    sums = np.empty(n, np.int64)
     found = 0
     low = 0
     while low < n:
@@ -221,44 +252,91 @@ def _net(at, weight, keys, which, out, signs):  # type: ignore[no-untyped-def]
         while high < n and at[high] == at[low]:
             high += 1
         if high - low == 2 and weight[low] == -1 and weight[low + 1] == 1:
-            # One row replaces another: so it is at nearly every instant of a group-by.
-            if _compare(keys, low, low + 1) != 0:
-                if which <= 0:
-                    out[found] = low
-                    signs[found] = 1 if which < 0 else -1
-                    found += 1
-                if which >= 0:
-                    out[found] = low + 1
-                    signs[found] = 1
-                    found += 1
-            low = high
+            replaced[found] = low
+            found += 1
+            crowded[low] = crowded[low + 1] = False
+        else:
+            is_single = high - low == 1 and abs(weight[low]) == 1
+            for i in range(low, high):
+                crowded[i] = not is_single
+        low = high
+    return found
+
+
+@compiled(types.int64(READ_I64, I64))
+def _keep_equal(word, replaced):  # type: ignore[no-untyped-def]
+    """Keep the places at which a word is that of the next place; return how many."""
+    kept = 0
+    for place in replaced:
+        if word[place] == word[place + 1]:
+            replaced[kept] = place
+            kept += 1
+    return kept
+
+
+@compiled(
+    types.Tuple((types.int64, types.boolean))(
+        READ_I64, READ_I64, _BOOL, _KEYS, types.int64, I64, types.Array(types.int8, 1, "C")
+    )
+)
+def _net(at, weight, crowded, keys, which, out, signs):  # type: ignore[no-untyped-def]
+    """Fill in the places and signs of the net changes; return how many, and whether rows moved.
+
+    `keys` has the rows of crowded instants only.
+    """
+    n = len(at)
+    places = np.arange(len(keys))
+    spare = np.empty(len(keys), np.int64)
+    sums = np.empty(len(keys), np.int64)
+    found = 0
+    is_moved = False
+    begin = 0
+    low = 0
+    while low < n:
+        if not crowded[low]:
+            sign = 1 if weight[low] > 0 else -1
+            if which == 0 or which == sign:
+                is_moved |= low != found
+                out[found] = low
+                signs[found] = 1 if which != 0 else sign
+                found += 1
+            low += 1
             continue
+        high = low + 1
+        while high < n and at[high] == at[low]:
+            high += 1
+        # The instant's rows have the keys [begin, end).
+        end = begin + high - low
+        shift = low - begin
         if high - low > 1:
-            _sort(keys, places, spare, low, high)
+            _sort(keys, places, spare, begin, end)
         # The first of equal rows gets the sum of their weights.
-        distinct = low
-        i = low
-        while i < high:
+        distinct = begin
+        i = begin
+        while i < end:
             first = places[i]
-            total = weight[first]
+            total = weight[first + shift]
             i += 1
-            while i < high and _compare(keys, first, places[i]) == 0:
-                total += weight[places[i]]
+            while i < end and _compare(keys, first, places[i]) == 0:
+                total += weight[places[i] + shift]
                 i += 1
             places[distinct] = first
             sums[distinct] = total
             distinct += 1
         if which <= 0:
-            for k in range(low, distinct):
+            for k in range(begin, distinct):
                 for _ in range(-sums[k]):
-                    out[found] = places[k]
+                    is_moved |= places[k] + shift != found
+                    out[found] = places[k] + shift
                     signs[found] = 1 if which < 0 else -1
                     found += 1
         if which >= 0:
-            for k in range(low, distinct):
+            for k in range(begin, distinct):
                 for _ in range(sums[k]):
-                    out[found] = places[k]
+                    is_moved |= places[k] + shift != found
+                    out[found] = places[k] + shift
                     signs[found] = 1
                     found += 1
+        begin = end
         low = high
-    return found
+    return found, is_moved

@@ -87,8 +87,8 @@ class NumberTrace:
         return find_differences(self.numbers, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
-        mask = None if self.valid is None else ~self.valid[places]
-        values = pa.array(self.numbers[places], mask=mask)
+        mask = None if self.valid is None else ~self.valid.take(places)
+        values = pa.array(self.numbers.take(places), mask=mask)
         if values.type == self.type:
             return values
         is_time = pa.types.is_timestamp(self.type)
@@ -107,7 +107,7 @@ class TwoWordTrace:
         return find_differences(self.words, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
-        return to_decimals(self.words[places], self.valid[places], self.type)
+        return to_decimals(self.words.take(places, axis=0), self.valid.take(places), self.type)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ instant, and not an intermediate value between two changes of the instant.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,12 @@ class Cells:
     def walked(self) -> tuple[Ints, Ints, Ints, Ints]:
         """`order`, `bounds`, `starts` and `groups`: the arguments of compiled walks."""
         return self.order, self.bounds, self.starts, self.groups
+
+    @cached_property
+    def in_time(self) -> tuple[Ints, Ints]:
+        """Each cell's instant, and its group as a place in `groups`, in the order of `by_time`."""
+        owners = np.repeat(np.arange(len(self.groups)), np.diff(self.starts))
+        return self.at.take(self.by_time), owners.take(self.by_time)
 
     @property
     def representatives(self) -> Ints:
@@ -160,26 +167,22 @@ def emit(cells: Cells, changed: Bools, exists: Bools) -> Emission:
     most = 2 * len(cells.at)
     place, group = np.empty(most, np.int64), np.empty(most, np.int64)
     at, weight = np.empty(most, np.int64), np.empty(most, np.int64)
-    count = _emit(cells.at, cells.starts, cells.by_time, changed, exists, place, group, at, weight)
+    instants, owners = cells.in_time
+    count = _emit(instants, owners, cells.by_time, changed, exists, place, group, at, weight)
     return Emission(place[:count], group[:count], at[:count], weight[:count])
 
 
 @compiled(types.int64(READ_I64, READ_I64, READ_I64, _BOOL, _BOOL, I64, I64, I64, I64))
-def _emit(cell_at, starts, by_time, changed, exists, place, group, at, weight):  # type: ignore[no-untyped-def]
-    cells = len(cell_at)
-    owner = np.empty(cells, np.int64)
-    for g in range(len(starts) - 1):
-        for c in range(starts[g], starts[g + 1]):
-            owner[c] = g
+def _emit(instants, owners, by_time, changed, exists, place, group, at, weight):  # type: ignore[no-untyped-def]
+    cells = len(by_time)
     out = 0
     k = 0
     while k < cells:
-        instant = cell_at[by_time[k]]
+        instant = instants[k]
         end = k
-        while end < cells and cell_at[by_time[end]] == instant:
-            c = by_time[end]
-            g = owner[c]
-            before = c + g
+        while end < cells and instants[end] == instant:
+            g = owners[end]
+            before = by_time[end] + g
             if exists[before] and (not exists[before + 1] or changed[before]):
                 place[out] = before
                 group[out] = g
@@ -188,9 +191,8 @@ def _emit(cell_at, starts, by_time, changed, exists, place, group, at, weight): 
                 out += 1
             end += 1
         for j in range(k, end):
-            c = by_time[j]
-            g = owner[c]
-            before = c + g
+            g = owners[j]
+            before = by_time[j] + g
             if exists[before + 1] and (not exists[before] or changed[before]):
                 place[out] = before + 1
                 group[out] = g
@@ -209,9 +211,12 @@ def find_differences(trace: npt.NDArray[Any], valid: Bools | None = None) -> Boo
     """
     if trace.dtype == np.float64:
         trace = trace.view(np.int64)
-    unequal = trace[1:] != trace[:-1]
     if trace.ndim > 1:
-        unequal = unequal.any(axis=1)
+        # NumPy reduces rows of two words one by one.
+        first, second = trace[:, 0], trace[:, 1]
+        unequal = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    else:
+        unequal = trace[1:] != trace[:-1]
     if valid is None:
         return np.asarray(unequal)
     both = valid[1:] & valid[:-1]

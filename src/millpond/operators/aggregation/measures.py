@@ -123,7 +123,9 @@ class Batch:
             if argument.distinct:
                 found = self.trace(Distinct(argument))
             else:
-                found = self.placed_weights(argument)[self.cells.order]
+                placed, every = self.placed_weights(argument), Argument()
+                takes_all = placed is self._placed[every] and argument != every
+                found = self.weights(every) if takes_all else placed.take(self.cells.order)
             self._weights[argument] = found
         return found
 

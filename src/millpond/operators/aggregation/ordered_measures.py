@@ -51,8 +51,7 @@ class Picks:
 
     def values(self, entry: int, places: Ints) -> pa.Array:
         """Get the values of an entry at some places."""
-        keys = np.ascontiguousarray(self.keys[:, entry][places])
-        return self.order.decode(keys, self.valid[places])
+        return self.order.decode(self.keys[:, entry].take(places), self.valid.take(places))
 
 
 class PickedState(MeasureState):
@@ -70,7 +69,7 @@ class PickedState(MeasureState):
         weights = batch.placed_weights(self._argument)
         keys = self._order.encode(batch.column(self._argument.column), weights)
         self._held.reserve(batch.groups)
-        in_order = weights[batch.cells.order]
+        in_order = batch.weights(self._argument)
         trace = self._held.walk(batch.cells, in_order, keys, self._kinds, self._shares)
         counts = trace[:, -1]
         return Picks(trace[:, :-1], counts > 0, counts, self._order)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
-from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.compiled import I64, READ_I64, called, compiled
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.mapped_memory import grow_array
 
@@ -62,7 +62,7 @@ def _make_room(keys, more, pool, begin, length, first, room, end):  # type: igno
     return end
 
 
-@njit(inline="never")
+@called
 def _cancel_pairs(out_row, out_at, out_sign, low, high):  # type: ignore[no-untyped-def]
     """Remove pairs that output a row and take it back at one instant."""
     for i in range(low, high):
