@@ -46,6 +46,9 @@ from millpond.operators.structures.lifetimes import find_lives, lifetimes
 
 #: Runs of fewer elements are merged, so that small steps do not leave long lists.
 _SMALL = 4_096
+#: A store that takes over another is laid out anew in runs of so many: a run stays in memory until
+#: all of it is dropped.
+_LARGE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,29 +209,35 @@ class KeepingElements:
             ValueError: they do not keep the same elements, as far as both reach.
         """
         stores = sorted((self, other), key=KeepingElements._find_low)
-        wholes = [_join(store._make_nothing(), *store._runs) for store in stores]
-        longer, shorter = wholes
+        longer, shorter = (store._list_stamps() for store in stores)
         gap = len(longer) - len(shorter)
-        if gap < 0 or not np.array_equal(longer.ts[gap:], shorter.ts):
+        if gap < 0 or not np.array_equal(longer[gap:], shorter):
             raise ValueError("the elements kept for windows differ from those of another dataflow")
-        columns: dict[int, pa.Array] = {}
+        columns: dict[int, pa.ChunkedArray] = {}
         filled: dict[int, int] = {}
-        for store, whole in zip(stores, wholes, strict=True):
+        for store in stores:
             low = store._find_low()
-            for place, column in whole.columns.items():
+            for place in sorted(store._needed):
                 since = max(store._filled.get(place, low), low)
                 if place not in columns or since < filled[place]:
-                    missing = pa.nulls(len(longer) - len(column), column.type)
-                    columns[place] = pa.concat_arrays([missing, column])
+                    type_ = self._types[place]
+                    missing = pa.nulls(len(longer) - store.size(), type_)
+                    parts = [missing, *(run.columns[place] for run in store._runs)]
+                    columns[place] = pa.chunked_array(parts, type_)
                     filled[place] = since
-        self._runs = (ElementRun(longer.ts, columns),) if len(longer) else ()
+        self._runs = tuple(
+            ElementRun(
+                longer[start : start + _LARGE].copy(),
+                {p: _take_slice(c, start, _LARGE) for p, c in columns.items()},
+            )
+            for start in range(0, len(longer), _LARGE)
+        )
         low = stores[0]._find_low()
         self._filled = {place: since for place, since in filled.items() if since > low}
 
-    def _make_nothing(self) -> ElementRun:
-        """No elements, with the columns that are read."""
-        columns = {place: pa.array([], self._types[place]) for place in sorted(self._needed)}
-        return ElementRun(np.empty(0, np.int64), columns)
+    def _list_stamps(self) -> Ints:
+        """The timestamps of all elements."""
+        return np.concatenate([NOTHING.ts, *(run.ts for run in self._runs)])
 
     def size(self) -> int:
         return sum(map(len, self._runs))
@@ -242,6 +251,12 @@ def _join(*runs: ElementRun) -> ElementRun:
         place: pa.concat_arrays([run.columns[place] for run in runs]) for place in runs[0].columns
     }
     return ElementRun(np.concatenate([run.ts for run in runs]), columns)
+
+
+def _take_slice(column: pa.ChunkedArray, start: int, length: int) -> pa.Array:
+    """Copy a slice of a column."""
+    chunks = column.slice(start, length).chunks
+    return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
 @dataclass(frozen=True, eq=False)

@@ -151,6 +151,19 @@ def test_a_store_takes_over_the_columns_of_one_that_is_empty() -> None:
     assert one.step([6], 6) == [[(6, 1, 6, None)], [(6, 1, None, "v6")]]
 
 
+def test_a_store_that_took_over_another_frees_what_it_drops() -> None:
+    one, other = Play((Range(1 << 18),), {0}), Play((Range(9),), {1})
+    for start in range(0, 1 << 18, 1 << 16):
+        for play in (one, other):
+            play.step(list(range(start, start + (1 << 16))), start + (1 << 16) - 1)
+    one.attach(other)
+    assert len(one.store._runs) == 4
+    assert [len(run) for run in one.store._runs] == [1 << 16] * 4
+    for run in one.store._runs:
+        (buffer,) = (b for b in run.columns[0].buffers() if b is not None)
+        assert buffer.size <= (1 << 16) * 8 + 64
+
+
 def test_a_store_of_other_elements_is_not_taken_over() -> None:
     one, other = Play((Range(9),), {0}), Play((Range(4),), {1})
     one.step([3, 4], 5)
