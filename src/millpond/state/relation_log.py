@@ -139,7 +139,8 @@ def changes_between(
     ends_later = np.flatnonzero((until > first) & (until <= upto) & (until < END))
     comes = np.flatnonzero(holds & ~np.isin(rids, before))
     starts_later = np.flatnonzero((starts > first) & (starts <= upto))
-    names = list(columns)
+    # Without a column a table would have no rows; `count(*)` reads none.
+    names = [*columns, "__rid"]
     rows = pa.concat_tables(
         [
             known.select(names).take(pa.array(goes)),
@@ -157,7 +158,7 @@ def changes_between(
     leaving = len(goes) + len(ends_later)
     sign = np.where(np.arange(len(at)) < leaving, -1, 1).astype(np.int8)
     order = np.lexsort((sign, at))
-    rows = rows.append_column("__at", pa.array(at, pa.int64()))
+    rows = rows.append_column("__at", pa.array(at, pa.int64())).drop_columns(["__rid"])
     return rows.append_column("__sign", pa.array(sign)).take(pa.array(order)).combine_chunks()
 
 

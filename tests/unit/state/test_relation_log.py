@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from millpond.model.time import BEGINNING, END
 from millpond.state.arrow_file import open_arrow
 from millpond.state.relation_log import (
+    changes_between,
     ends,
     fold,
     folded_schema,
@@ -106,3 +107,10 @@ def test_a_fold_is_the_history_replayed_and_a_rewritten_prefix_folds_the_same(
     assert shown(fold(shuffled, COLUMNS)) == expected
     order.shuffle(deltas)
     assert shown(fold(deltas, COLUMNS)) == expected
+
+
+def test_changes_without_columns_are_as_many() -> None:
+    rows = number_added(pa.table({"v": [7, 7, 8]}), 1, 5)
+    changes = changes_between(rows.slice(0, 0), rows, 0, 9, [])
+    assert changes.column_names == ["__at", "__sign"]
+    assert changes.to_pylist() == [{"__at": 5, "__sign": 1}] * 3

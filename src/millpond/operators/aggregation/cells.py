@@ -15,7 +15,6 @@ instant, and not an intermediate value between two changes of the instant.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ import numpy.typing as npt
 from numba import types
 
 from millpond.model.compiled import I64, READ_I64, compiled
+from millpond.model.kept_property import kept_property
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.structures.group_rows import renumber_by_appearance
 
@@ -59,7 +59,7 @@ class Cells:
         """`order`, `bounds`, `starts` and `groups`: the arguments of compiled walks."""
         return self.order, self.bounds, self.starts, self.groups
 
-    @cached_property
+    @kept_property
     def in_time(self) -> tuple[Ints, Ints]:
         """Each cell's instant, and its group as a place in `groups`, in the order of `by_time`."""
         owners = np.repeat(np.arange(len(self.groups)), np.diff(self.starts))

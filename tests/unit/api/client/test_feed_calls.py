@@ -18,7 +18,7 @@ from millpond.api.client.steps import ATTEMPTS, Items
 from millpond.errors import MillpondError
 from millpond.service.results import Changes
 
-CHANGE = {"event": "change", "query": "q", "id": 1, "change": "+", "timestamp": None}
+CHANGE = {"event": "change", "query": "q", "id": 1, "number": 7, "change": "+", "timestamp": None}
 EVENTS = [{**CHANGE, "cursor": str(n), "row": {"k": n}} for n in (1, 2, 3)]
 MARK = {"event": "mark", "cursor": "4"}
 PAGE = Changes(
