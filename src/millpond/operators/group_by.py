@@ -88,7 +88,7 @@ class Grouping(Unary):
         return GROUPED * own.changes
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        return (places | _list_places(self.by, self.schema),)
+        return (places | places_in(self.by, len(self.schema)),)
 
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         return find_group_rules(self.input, self.by, constraints)
@@ -320,7 +320,7 @@ class GroupBy(Node):
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
         arguments = [a.argument for a in self.aggregates]
         columns = [column for a in arguments for column in (a.column, a.chosen)]
-        return (_list_places(columns, self.input.schema),)
+        return (places_in(columns, len(self.input.schema)),)
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
         (given,) = inputs
@@ -397,14 +397,6 @@ class GroupingBy:
 
     def size(self) -> int:
         return 0
-
-
-def _list_places(columns: Sequence[int | str | None], schema: pa.Schema) -> frozenset[int]:
-    """List the places of columns that are given by place or as SQL."""
-    found = {column for column in columns if isinstance(column, int)}
-    # What looks like a column in a text may be none.
-    found |= places_in([c for c in columns if isinstance(c, str)]) & set(range(len(schema)))
-    return frozenset(found)
 
 
 def _batch(columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:

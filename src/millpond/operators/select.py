@@ -36,8 +36,7 @@ class Select(Unary):
     @property
     def read(self) -> Set[int]:
         """The places of the columns that the predicates may read."""
-        every = range(len(self.input.schema))
-        return frozenset(place for place in places_in(self.predicates) if place in every)
+        return places_in(self.predicates, len(self.input.schema))
 
     @property
     def identity(self) -> tuple[Any, ...]:

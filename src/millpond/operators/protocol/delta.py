@@ -20,7 +20,7 @@ between deltas and never changes their sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -164,13 +164,21 @@ def _shared_nulls(type_: pa.DataType, length: int) -> pa.Array:
     return pa.nulls(length, type_)
 
 
-def places_in(sqls: Sequence[str]) -> frozenset[int]:
-    """Find the places of the columns that expressions over `c0`, `c1`, … may read.
+def places_in(columns: Iterable[object], width: int) -> frozenset[int]:
+    """Find which of the first `width` columns are read.
 
-    >>> sorted(places_in(["c1 > 2", "lower(c10) = 'c7'"]))
-    [1, 7, 10]
+    Args:
+        columns: Columns by place, and expressions over `c0`, `c1`, …; anything else reads none. A
+            text in an expression may look like a column, and then counts as one if there is one.
+        width: How many columns there are.
+
+    >>> sorted(places_in(["c1 > 2", "lower(c10) = 'c7'", 3, None], 8))
+    [1, 3, 7]
     """
-    return frozenset(int(place) for sql in sqls for place in _PLACE.findall(sql))
+    given = list(columns)
+    found = {column for column in given if isinstance(column, int)}
+    found |= {int(p) for sql in given if isinstance(sql, str) for p in _PLACE.findall(sql)}
+    return frozenset(place for place in found if place < width)
 
 
 _PLACE = re.compile(r"\bc(\d+)\b")

@@ -18,7 +18,6 @@ its own windows reach (`absorb`).
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -39,10 +38,11 @@ from millpond.operators.protocol.cost_model import (
     StreamStatistics,
     estimate_wakeups,
 )
-from millpond.operators.protocol.delta import Bools, Delta, Ints, positional_schema, with_nulls
+from millpond.operators.protocol.delta import Bools, Delta, Ints, with_nulls
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision
-from millpond.operators.structures.lifetimes import find_lives, lifetimes
+from millpond.operators.structures.lifetimes import find_lives
+from millpond.operators.structures.window_node import WindowNode
 
 #: Runs of fewer elements are merged, so that small steps do not leave long lists.
 _SMALL = 4_096
@@ -254,47 +254,21 @@ def _join(*runs: ElementRun) -> ElementRun:
 
 
 def _take_slice(column: pa.ChunkedArray, start: int, length: int) -> pa.Array:
-    """Copy a slice of a column."""
+    """Take a slice of a column, in one piece."""
     chunks = column.slice(start, length).chunks
     return pa.concat_arrays(chunks) if chunks else pa.array([], column.type)
 
 
 @dataclass(frozen=True, eq=False)
-class SharedWindow(Unary):
+class SharedWindow(WindowNode):
     """A window other than ROWS over kept elements; that rows leave, negative tuples say.
 
-    Attributes:
-        input: The elements.
-        window: Which window; its elements enter and leave in the order of their timestamps.
-        text: The window as CQL, for EXPLAIN.
-        names: The names of its input's columns, for EXPLAIN.
-        keep: Places of the columns that are in the output; None for all.
+    Its elements enter and leave in the order of their timestamps.
     """
 
-    input: Node
-    window: Window
-    text: str = ""
-    names: tuple[str, ...] = ()
-    keep: tuple[int, ...] | None = None
-
-    name = "window"
-    remembers = False
-    is_window = True
     is_stateless = True
     carries_expirations = False
     announces = True
-
-    @property
-    def schema(self) -> pa.Schema:
-        if self.keep is None:
-            return self.input.schema
-        return positional_schema([self.input.schema.field(p).type for p in self.keep])
-
-    @property
-    def detail(self) -> str:
-        if self.keep is None or not self.names:
-            return self.text
-        return f"{self.text}: {', '.join(self.names[p] for p in self.keep)}"
 
     @property
     def edge(self) -> Edge:
@@ -305,40 +279,19 @@ class SharedWindow(Unary):
         return (repr(self.window), self.keep)
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        return (places if self.keep is None else frozenset(self.keep[p] for p in places),)
-
-    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
-        if not places:
-            return None
-        kept = range(len(self.input.schema)) if self.keep is None else self.keep
-        return replace(self, keep=tuple(kept[p] for p in places))
-
-    def reach(self, at: int) -> int | None:
-        return interval(self.window, at)[0]
-
-    def trace_column(self, place: int) -> int | None:
-        return place if self.keep is None else self.keep[place]
+        return (frozenset(self.kept[p] for p in places),)
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
-        (given,) = inputs
-        at, until = lifetimes(self.window, np.zeros(1, np.int64))
-        life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
-        columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
-        return EdgeEstimate(given.changes, given.changes, min(given.life, life), tuple(columns))
+        given = super().estimate(inputs, known)
+        return replace(given, arrivals=given.changes, negatives=given.changes)
 
     def estimate_work(
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return WINDOWED * own.changes + STEPPED * estimate_wakeups(own.changes, known)
 
-    def estimate_precision(
-        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
-    ) -> Precision | None:
-        return inputs[0]
-
     def operator(self) -> Operator:
-        keep = range(len(self.input.schema)) if self.keep is None else self.keep
-        return SharedWindowing(self.window, tuple(keep), self.schema)
+        return SharedWindowing(self.window, self.kept, self.schema)
 
 
 class SharedWindowing:

@@ -17,62 +17,36 @@ there on; they leave in another order than they came.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import WEAK, Edge, Pattern, window_edge
-from millpond.model.time import BEGINNING, END
-from millpond.model.windows import Now, Range, Rows, Unbounded, Window, interval
+from millpond.model.time import BEGINNING
+from millpond.model.windows import Now, Range, Rows, Unbounded, Window
 from millpond.operators.protocol.cost_model import WINDOWED, EdgeEstimate, StreamStatistics
-from millpond.operators.protocol.delta import Delta, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
-from millpond.operators.protocol.precision import Precision
-from millpond.operators.structures.lifetimes import find_lives, lifetimes
+from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.node import Operator, Scalars
+from millpond.operators.structures.lifetimes import find_lives
+from millpond.operators.structures.window_node import WindowNode
 
 
 @dataclass(frozen=True, eq=False)
-class TimeWindow(Unary):
+class TimeWindow(WindowNode):
     """A window other than ROWS over a stream's elements.
 
     Attributes:
-        input: The elements.
-        window: Which window.
-        text: The window as CQL, for EXPLAIN.
-        names: The names of its input's columns, for EXPLAIN.
-        keep: Places of the columns that are in the output; None for all.
         in_order: Whether no element comes after a step that went beyond its timestamp.
     """
 
-    window: Window
-    text: str = ""
-    names: tuple[str, ...] = ()
-    keep: tuple[int, ...] | None = None
     in_order: bool = True
-
-    name = "window"
-    remembers = False
-    is_window = True
 
     def __post_init__(self) -> None:
         assert not isinstance(self.window, Rows)
-
-    @property
-    def schema(self) -> pa.Schema:
-        if self.keep is None:
-            return self.input.schema
-        return positional_schema([self.input.schema.field(p).type for p in self.keep])
-
-    @property
-    def detail(self) -> str:
-        if self.keep is None or not self.names:
-            return self.text
-        return f"{self.text}: {', '.join(self.names[p] for p in self.keep)}"
 
     @property
     def edge(self) -> Edge:
@@ -80,24 +54,14 @@ class TimeWindow(Unary):
         return edge if self.in_order or edge.pattern <= Pattern.MONOTONIC else WEAK
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        if not self.keeps_elements:
-            return (places if self.keep is None else frozenset(self.keep[p] for p in places),)
         # Elements that have not entered are kept, and a later reader may need any of their columns.
-        return (frozenset(range(len(self.input.schema)) if self.keep is None else self.keep),)
+        return (frozenset(self.kept if self.keeps_elements else (self.kept[p] for p in places)),)
 
     @property
     def keeps_elements(self) -> bool:
         """Whether it keeps elements until they enter: not where they enter as they come."""
         at_once = isinstance(self.window, Unbounded | Now)
         return not (at_once or (isinstance(self.window, Range) and self.window.slide is None))
-
-    def choose_columns(self, places: tuple[int, ...]) -> Node | None:
-        if not places:
-            return None
-        every = tuple(range(len(self.input.schema)))
-        kept = every if self.keep is None else self.keep
-        keep = tuple(kept[p] for p in places)
-        return replace(self, keep=None if keep == every else keep)
 
     @property
     def carries_expirations(self) -> bool:
@@ -107,32 +71,14 @@ class TimeWindow(Unary):
     def identity(self) -> tuple[Any, ...]:
         return (repr(self.window), self.keep, *(() if self.in_order else ("late",)))
 
-    def reach(self, at: int) -> int | None:
-        return interval(self.window, at)[0]
-
-    def trace_column(self, place: int) -> int | None:
-        return place if self.keep is None else self.keep[place]
-
     def find_times(self) -> frozenset[int] | None:
         keeps = self.in_order and isinstance(self.window, Unbounded)
         return self.trace_times() if keeps else None
-
-    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
-        (given,) = inputs
-        at, until = lifetimes(self.window, np.zeros(1, np.int64))
-        life = math.inf if until[0] >= END else float(until[0] - at[0]) / 1e6
-        columns = given.columns if self.keep is None else [given.columns[p] for p in self.keep]
-        return replace(given, life=min(given.life, life), columns=tuple(columns))
 
     def estimate_work(
         self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
     ) -> float:
         return WINDOWED * own.changes
-
-    def estimate_precision(
-        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
-    ) -> Precision | None:
-        return inputs[0]
 
     def operator(self) -> Operator:
         return TimeWindowing(self.window, self.keep, self.schema, self.in_order)

@@ -133,7 +133,7 @@ class ObservedStatistics(GuessedStatistics):
         self, stream: str, columns: tuple[str, ...], predicates: tuple[str, ...], types: pa.Schema
     ) -> float:
         sample = self._samples.get(stream)
-        read = {columns[place] for place in places_in(predicates)}
+        read = {columns[place] for place in places_in(predicates, len(columns))}
         if sample is None or self._scalars is None or read & _UNSEEN:
             return guess_selectivity(predicates)
         size = sample.rows.num_rows

@@ -157,6 +157,9 @@ def test_samples_show_rates_values_and_what_passes() -> None:
     share = known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'AA'",))
     assert share == pytest.approx(0.9, abs=0.01)
     assert 0 < known.estimate_selectivity("flights", ("carrier",), types, ("c0 = 'ZZ'",)) < 0.01
+    # What looks like a column in a text is none.
+    share = known.estimate_selectivity("flights", ("carrier",), types, ("c0 <> 'c77'",))
+    assert share == pytest.approx(0.999, abs=0.01)
     # What a sample or a ROWS window reads besides is not asked by the predicate.
     sampled = pa.schema([("c0", pa.string()), ("c1", pa.int64())])
     columns = ("carrier", SEQUENCE)

@@ -15,7 +15,7 @@ column that is true for pairs alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -43,9 +43,10 @@ def extremes_by_key(node: Node) -> Node | None:
     apart = list(dict.fromkeys(own for own in wanted if own is not None))
     if not apart:
         return None
-    keys = _list_places(grouping.by)
+    beneath = len(grouping.input.schema)
+    keys = places_in(grouping.by, beneath)
     others = [a.argument for a, own in zip(node.aggregates, wanted, strict=True) if own is None]
-    pairs = keys | _list_places([p for own in others for p in (own.column, own.chosen)])
+    pairs = keys | places_in([p for own in others for p in (own.column, own.chosen)], beneath)
     rows = _divide(grouping.input, keys, apart, pairs if others else None)
     if rows is None:
         return None
@@ -92,14 +93,8 @@ def _as_sql(column: int | str) -> str:
     return f"c{column}" if isinstance(column, int) else column
 
 
-def _list_places(columns: Collection[object]) -> set[int]:
-    """List the columns that columns and expressions read."""
-    found = {column for column in columns if isinstance(column, int)}
-    return found | places_in([column for column in columns if isinstance(column, str)])
-
-
 def _divide(
-    node: Node, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
+    node: Node, keys: Set[int], wanted: Sequence[_Wanted], pairs: Set[int] | None
 ) -> Node | None:
     """Divide the joins below a grouping.
 
@@ -135,7 +130,7 @@ def _list_types(node: Node, wanted: Sequence[_Wanted]) -> tuple[pa.DataType, ...
     return (*types, *(types[own.place] for own in wanted), pa.bool_())
 
 
-def _keep_pairs(node: Join, wanted: Sequence[_Wanted], pairs: set[int]) -> Node:
+def _keep_pairs(node: Join, wanted: Sequence[_Wanted], pairs: Set[int]) -> Node:
     """Make the rows of the pairs themselves: what is wanted apart is NULL, as is what is not read.
 
     A column that is carried though nobody reads it would tell rows apart that are added up.
@@ -149,7 +144,7 @@ def _keep_pairs(node: Join, wanted: Sequence[_Wanted], pairs: set[int]) -> Node:
     return Project(joined, (*own[:-1], _IS_PAIR), types, node.text)
 
 
-def _narrow(node: Node, needed: set[int]) -> tuple[Node, dict[int, int]]:
+def _narrow(node: Node, needed: Set[int]) -> tuple[Node, dict[int, int]]:
     """Leave out the columns of joins that are not needed; return where the needed ones are then."""
     if not isinstance(node, Join) or node.sums is not None or node.predicates:
         return node, {p: p for p in needed}
@@ -171,7 +166,7 @@ def _narrow(node: Node, needed: set[int]) -> tuple[Node, dict[int, int]]:
 
 
 def _divide_below(
-    node: Project, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
+    node: Project, keys: Set[int], wanted: Sequence[_Wanted], pairs: Set[int] | None
 ) -> Node | None:
     """Divide the joins below a projection."""
     read = []
@@ -180,9 +175,9 @@ def _divide_below(
         if not isinstance(place, int):
             return None
         read.append(replace(own, place=place))
-    found = list(dict.fromkeys(read))
+    found, beneath = list(dict.fromkeys(read)), len(node.input.schema)
     below, pairs_below = (
-        None if some is None else _list_places([node.expressions[p] for p in some])
+        None if some is None else places_in([node.expressions[p] for p in some], beneath)
         for some in (keys, pairs)
     )
     rows = _divide(node.input, below or set(), found, pairs_below)
@@ -204,7 +199,7 @@ def _divide_below(
 
 
 def _divide_join(
-    node: Join, keys: set[int], wanted: Sequence[_Wanted], pairs: set[int] | None
+    node: Join, keys: Set[int], wanted: Sequence[_Wanted], pairs: Set[int] | None
 ) -> Node | None:
     """Divide a join into its pairs and, for each kind of what is wanted, a join of what is once."""
     if node.predicates or node.sums is not None or not node.left_keys:
@@ -226,7 +221,7 @@ def _divide_join(
 
 
 def _join_once(
-    node: Join, keys: set[int], wanted: Sequence[_Wanted], some: Sequence[_Wanted]
+    node: Join, keys: Set[int], wanted: Sequence[_Wanted], some: Sequence[_Wanted]
 ) -> Node | None:
     """Join each key's extremes, or values, of one side with what the other side has of the key.
 

@@ -35,12 +35,12 @@ def sum_by_key(node: Node) -> Node | None:
     if not isinstance(node, GroupBy):
         return None
     added: set[int] = set()
-    read = _list_places(node.input.by)
     types = node.input.input.schema.types
+    read = places_in(node.input.by, len(types))
     for aggregate in node.aggregates:
         argument = aggregate.argument
-        read |= _list_places((argument.chosen,))
-        own = _list_places((argument.column,))
+        read |= places_in((argument.chosen,), len(types))
+        own = places_in((argument.column,), len(types))
         if _is_linear(aggregate) and all(has_digits(types[p]) for p in own):
             added |= own
         else:
@@ -75,7 +75,8 @@ def _keep_sums(node: Node, added: set[int]) -> Node:
     if isinstance(node, Project):
         passed = {e for p, e in enumerate(node.expressions) if isinstance(e, int) and p in added}
         rest = tuple(e for p, e in enumerate(node.expressions) if p not in added or e not in passed)
-        return _over(node, [_keep_sums(node.input, passed - _list_places(rest))])
+        others = places_in(rest, len(node.input.schema))
+        return _over(node, [_keep_sums(node.input, passed - others)])
     if not isinstance(node, Join) or node.predicates or node.sums is not None:
         return node
     if all(isinstance(i, GroupBy) for i in node.inputs):
@@ -96,9 +97,3 @@ def _is_linear(aggregate: Aggregate) -> bool:
     argument = aggregate.argument
     is_column = isinstance(argument.column, int) and not argument.distinct
     return is_column and isinstance(aggregate, _LINEAR)
-
-
-def _list_places(columns: tuple[int | str | None, ...]) -> set[int]:
-    """List the columns that columns and expressions read."""
-    found = {column for column in columns if isinstance(column, int)}
-    return found | places_in([column for column in columns if isinstance(column, str)])
