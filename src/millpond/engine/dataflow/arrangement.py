@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from millpond.engine.dataflow.failures import to_millpond_error
+from millpond.engine.dataflow.lenders import find_lending
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 from millpond.engine.dataflow.work import OperatorWork, find_width
 from millpond.errors import MillpondError
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Serving, Stateless
 from millpond.operators.protocol.releasing import Constraints
+from millpond.operators.windows.shared_window import KeepingElements
 from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
 
 #: Of an operator that has not run: seconds per byte.
@@ -23,6 +25,7 @@ class Arrangement:
 
     Attributes:
         nodes: The nodes.
+        lending: Which of them take other inputs than their plans say.
         reads: By node key, the places of its columns that other nodes read.
         timed: Nodes below a node that asks when rows came: their rows must keep the instant they
             came.
@@ -47,8 +50,10 @@ class Arrangement:
             held: Where operators and their work are taken from, those before the others.
         """
         roots = [plan.root for plan in plans.values()]
-        self.nodes = list(list_in_order(roots))
-        self.reads = find_needed_columns(roots)
+        self.lending = find_lending(roots)
+        inputs_of = self.lending.inputs_of
+        self.nodes = list(list_in_order(roots, inputs_of))
+        self.reads = find_needed_columns(roots, inputs_of)
         self.timed = _find_timed(self.nodes)
         known: dict[str, Operator] = {}
         done: dict[str, OperatorWork] = {}
@@ -59,8 +64,9 @@ class Arrangement:
         self.work: dict[str, OperatorWork]
         self.operators = {n.key: known.get(n.key) or _start_operator(n) for n in self.nodes}
         self.work = {n.key: done.get(n.key) or OperatorWork() for n in self.nodes}
+        self._set_lenders(known)
         self._places = places = {node.key: place for place, node in enumerate(self.nodes)}
-        self.inputs = [tuple(places[i.key] for i in node.inputs) for node in self.nodes]
+        self.inputs = [tuple(places[i.key] for i in inputs_of(node)) for node in self.nodes]
         readers: list[dict[int, None]] = [{} for _ in self.nodes]
         for place, below in enumerate(self.inputs):
             for one in below:
@@ -74,6 +80,23 @@ class Arrangement:
             self.roots.setdefault(places[plan.root.key], []).append(key)
         self.widths = [find_width(node.schema) for node in self.nodes]
 
+    def _set_lenders(self, known: Mapping[str, Operator]) -> None:
+        """Tell stores of elements who keeps them for them from now on."""
+        for node in self.nodes:
+            store = self.operators[node.key]
+            if isinstance(store, KeepingElements):
+                key = self.lending.find_lender(node)
+                if store.lender not in (None, key):
+                    store.take_back(cast(KeepingElements, known[store.lender]))
+                store.lender = key
+
+    def take_back(self, keys: Iterable[str]) -> None:
+        """Have the stores among some operators keep all of their elements themselves for now."""
+        for key in keys:
+            store = self.operators.get(key)
+            if isinstance(store, KeepingElements) and store.lender is not None:
+                store.take_back(cast(KeepingElements, self.operators[store.lender]))
+
     def start(self, node: Node, constraints: Constraints) -> Operator:
         """Make a new operator of a node."""
         operator = _start_operator(node)
@@ -85,10 +108,16 @@ class Arrangement:
         if node.is_stateless:
             cast(Stateless, operator).needed = self.reads[node.key]
         if node.serves_readers and not isinstance(operator, Unstartable):
-            readers = [self.nodes[place] for place in self.readers[self._places[node.key]]]
+            readers = self._list_readers(node)
+            for reader in list(readers):
+                if self.lending.find_lender(reader) == node.key:
+                    readers += self._list_readers(reader)
             cast(Serving, operator).serve(self.reads[node.key], readers)
         if isinstance(operator, Releaser):
             operator.set_release_rules(node.find_release_rules(constraints))
+
+    def _list_readers(self, node: Node) -> list[Node]:
+        return [self.nodes[place] for place in self.readers[self._places[node.key]]]
 
     def list_rates(self) -> list[OperatorRates]:
         """The rates of the operators as measured so far, in bytes, by place."""

@@ -285,6 +285,8 @@ class Dataflow:
         for key, plan in other._plans.items():
             self._plans.setdefault(key, plan)
             self._since.setdefault(key, other._since[key])
+        other._flow.take_back(other._flow.operators)
+        self._flow.take_back(other._flow.operators)
         for key, operator in other._flow.operators.items():
             kept = self._flow.operators.get(key, operator)
             if kept is not operator and hasattr(kept, "absorb"):

@@ -234,7 +234,7 @@ class Step:
             return None
         after, end = self._ends[number], self._ends[number + 1]
         self._recalled_upto = after
-        for below in node.inputs:
+        for below in self._flow.lending.inputs_of(node):
             if below.key in self._broken:
                 self._broken[node.key] = self._broken[below.key]
                 return None
@@ -358,7 +358,8 @@ class Step:
         Of the failures below a node, that of the first input counts, whichever came first.
         """
         for node in self._flow.nodes:
-            below = [self._broken[i.key] for i in node.inputs if i.key in self._broken]
+            inputs = self._flow.lending.inputs_of(node)
+            below = [self._broken[i.key] for i in inputs if i.key in self._broken]
             if below:
                 self._broken[node.key] = below[0]
         for key, plan in self._goals.plans.items():

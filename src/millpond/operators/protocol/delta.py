@@ -76,26 +76,20 @@ class Delta:
         """Whether no row carries its expiration, so that rows leave only by negative tuples."""
         return bool((self.until >= END).all())
 
-    def take(self, places: Ints) -> Delta:
-        return Delta(
-            self.rows.take(pa.array(places)),
-            self.at[places],
-            self.until[places],
-            self.weight[places],
-        )
-
-    def where(self, chosen: Bools, needed: Set[int] | None = None) -> Delta:
-        """Select the rows where `chosen` is true; columns not in `needed` become NULLs."""
-        if chosen.all():
-            return self
-        places = np.flatnonzero(chosen)
+    def take(self, places: Ints, needed: Set[int] | None = None) -> Delta:
+        """Take the rows at some places; columns not in `needed` become NULLs."""
         if needed is None or len(needed) == self.rows.num_columns:
-            return self.take(places)
+            rows = self.rows.take(pa.array(places))
+            return Delta(rows, self.at[places], self.until[places], self.weight[places])
         wanted = sorted(needed)
         taken = self.rows.select(wanted).take(pa.array(places)) if wanted else None
         given = dict(zip(wanted, taken.columns, strict=True)) if taken is not None else {}
         rows = with_nulls(given, self.rows.schema, len(places))
         return Delta(rows, self.at[places], self.until[places], self.weight[places])
+
+    def where(self, chosen: Bools, needed: Set[int] | None = None) -> Delta:
+        """Select the rows where `chosen` is true; columns not in `needed` become NULLs."""
+        return self if chosen.all() else self.take(np.flatnonzero(chosen), needed)
 
     def since(self, instant: int) -> Delta:
         """Restrict it to an instant and later: rows that came before come at that instant."""
@@ -137,6 +131,19 @@ class Delta:
             np.concatenate([d.until for d in some]),
             np.concatenate([d.weight for d in some]),
         ).in_order()
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenDelta(Delta):
+    """Rows that were chosen from another delta.
+
+    Attributes:
+        source_at: The other's `at`: the array itself, which tells whose it is.
+        chosen: The places of the rows in the other, ascending.
+    """
+
+    source_at: Ints
+    chosen: Ints
 
 
 def with_nulls(given: Mapping[int, pa.Array], schema: pa.Schema, length: int) -> pa.RecordBatch:

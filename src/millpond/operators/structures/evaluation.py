@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.errors import MillpondError
-from millpond.operators.protocol.delta import Delta
+from millpond.operators.protocol.delta import ChosenDelta, Delta
 from millpond.operators.protocol.node import Scalars
 from millpond.operators.structures.key_numbers import KeyNumbers
 
@@ -81,17 +81,24 @@ def select_rows(
         needed: Places of the columns that the result needs; None for all.
         read: Places of the columns that the predicates read, if known.
 
+    Returns:
+        The rows; a `ChosenDelta` unless predicates failed on rows that do not count.
+
     Raises:
         MillpondError: POND-404, a predicate failed on a row that holds at some instant and that no
             other predicate excludes.
     """
-    places = list(read)
+    columns = list(read)
     found, chosen = _retry_on_net_rows(
         delta,
-        lambda rows: scalars.select(rows.select(places) if places else rows, predicates),
+        lambda rows: scalars.select(rows.select(columns) if columns else rows, predicates),
         scalars.since,
     )
-    return found.where(chosen, needed)
+    places = np.flatnonzero(chosen)
+    rows = found if len(places) == len(found) else found.take(places, needed)
+    if found is not delta:
+        return rows
+    return ChosenDelta(rows.rows, rows.at, rows.until, rows.weight, delta.at, places)
 
 
 def _retry_on_net_rows(

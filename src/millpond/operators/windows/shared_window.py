@@ -14,14 +14,18 @@ their place (`planner/optimize/shared_windows.py`).
 INV-KEPT-1: of elements that a window may still give, every column is kept that one of its readers
 reads. A store of a dataflow that is taken over has the columns of its own readers, back to where
 its own windows reach (`absorb`).
+INV-KEPT-2: where a dataflow gives a store what the store of an implied selection gives (the lender:
+`engine/dataflow/lenders.py`), it keeps of each element that came since no more than its number at
+the lender, and the lender keeps the element for its windows, too. A store takes back what is lent
+before its lender goes, or takes another's place.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -38,9 +42,17 @@ from millpond.operators.protocol.cost_model import (
     StreamStatistics,
     estimate_wakeups,
 )
-from millpond.operators.protocol.delta import Bools, Delta, Ints, with_nulls
+from millpond.operators.protocol.delta import ChosenDelta, Delta, Ints, with_nulls
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision
+from millpond.operators.structures.element_runs import (
+    NOTHING,
+    ElementRun,
+    LentRun,
+    Places,
+    Run,
+    find_number,
+)
 from millpond.operators.structures.lifetimes import find_lives
 from millpond.operators.structures.window_node import WindowNode
 
@@ -52,42 +64,6 @@ _LARGE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class ElementRun:
-    """Elements that lie side by side, in the order of their timestamps.
-
-    Attributes:
-        ts: Their timestamps.
-        columns: Their columns, by place; those that nobody reads are left out.
-    """
-
-    ts: Ints
-    columns: Mapping[int, pa.Array]
-
-    def __len__(self) -> int:
-        return len(self.ts)
-
-    def slice(self, low: int, high: int) -> ElementRun:
-        """The elements [low, high), without copying."""
-        columns = {place: c.slice(low, high - low) for place, c in self.columns.items()}
-        return ElementRun(self.ts[low:high], columns)
-
-    def between(self, low: float, high: float) -> ElementRun:
-        """The elements with timestamps from `low` up to `high`."""
-        first = int(np.searchsorted(self.ts, low, side="left"))
-        return self.slice(first, max(first, int(np.searchsorted(self.ts, high, side="right"))))
-
-    def where(self, chosen: Bools) -> ElementRun:
-        """The elements where `chosen` is true."""
-        if chosen.all():
-            return self
-        places = pa.array(np.flatnonzero(chosen))
-        return ElementRun(self.ts[chosen], {p: c.take(places) for p, c in self.columns.items()})
-
-
-NOTHING = ElementRun(np.empty(0, np.int64), {})
-
-
-@dataclass(frozen=True, eq=False)
 class KeptDelta(Delta):
     """The elements of a step, with those that are kept of the steps before.
 
@@ -96,7 +72,7 @@ class KeptDelta(Delta):
         now: The elements of this step.
     """
 
-    before: tuple[ElementRun, ...] = ()
+    before: Sequence[Run] = ()
     now: ElementRun = field(default_factory=lambda: NOTHING)
 
 
@@ -145,15 +121,24 @@ class KeptElements(Unary):
 
 
 class KeepingElements:
-    """Runs `KeptElements`."""
+    """Runs `KeptElements`.
+
+    Attributes:
+        lender: The key of the node whose operator keeps elements for it: those of a selection that
+            its own implies. It is given what that node gives, too (INV-KEPT-2). None: nobody.
+    """
 
     def __init__(self, types: tuple[pa.DataType, ...]) -> None:
+        self.lender: str | None = None
         self._types = types
         #: The places of the columns that are read: all, as long as nobody has said.
         self._needed = frozenset(range(len(types)))
         #: The windows that read them; None: any, so that everything is kept.
         self._windows: tuple[Window, ...] | None = None
-        self._runs: tuple[ElementRun, ...] = ()
+        #: The elements in their order: its own, and those that the lender keeps.
+        self._runs: tuple[ElementRun | Places, ...] = ()
+        #: How many elements came before the next.
+        self._next = 0
         #: By place, of columns that the oldest elements lack: the timestamp from which it is there.
         self._filled: dict[int, int] = {}
         self._upto = BEGINNING - 1
@@ -162,27 +147,56 @@ class KeepingElements:
         """Keep from now on what these readers need: these columns, for these windows."""
         windows = [reader.window for reader in readers if isinstance(reader, SharedWindow)]
         self._windows = tuple(dict.fromkeys(windows))
+        if self._runs:
+            # Whoever reads a column from now on has its values of before, or reads none of them.
+            self._filled |= dict.fromkeys(needed - self._needed, self._upto + 1)
         self._needed = frozenset(needed)
         self._filled = {place: ts for place, ts in self._filled.items() if place in needed}
         self._runs = tuple(
-            ElementRun(run.ts, {place: run.columns[place] for place in sorted(needed)})
-            for run in self._runs
+            run if isinstance(run, Places) else self._choose_columns(run) for run in self._runs
         )
-        self._drop()
+        self._drop(None)
+
+    def _choose_columns(self, run: ElementRun) -> ElementRun:
+        """Give a run the columns that are needed; of those that it lacks, NULLs."""
+        columns = {
+            place: run.columns[place]
+            if place in run.columns
+            else pa.nulls(len(run), self._types[place])
+            for place in sorted(self._needed)
+        }
+        return ElementRun(run.ts, columns, run.first)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
-        (delta,) = inputs
-        before = self._runs
-        now = ElementRun(
-            delta.at, {place: delta.rows.column(place) for place in sorted(self._needed)}
-        )
+        delta, *others = inputs
+        lent = others[0] if others else None
+        assert lent is None or isinstance(lent, KeptDelta)
+        before = self._list_runs(lent)
+        columns = {place: delta.rows.column(place) for place in sorted(self._needed)}
+        now = ElementRun(delta.at, columns, self._next)
+        self._next += len(now)
         if len(now):
-            is_small = bool(before) and len(before[-1]) + len(now) < _SMALL
-            *rest, last = (*before, now) if not is_small else (*before[:-1], _join(before[-1], now))
-            self._runs = (*rest, last)
+            self._add(_find_places(delta, lent) or now)
         self._upto = upto
-        self._drop()
+        self._drop(lent)
         return KeptDelta(delta.rows, delta.at, delta.until, delta.weight, before, now)
+
+    def _list_runs(self, lent: KeptDelta | None) -> tuple[Run, ...]:
+        """List the elements of the steps before."""
+        if not any(isinstance(run, Places) for run in self._runs):
+            return cast(tuple[Run, ...], self._runs)
+        assert lent is not None
+        kept = cast(Sequence[ElementRun], lent.before)
+        return tuple(LentRun(run, kept) if isinstance(run, Places) else run for run in self._runs)
+
+    def _add(self, now: ElementRun | Places) -> None:
+        """Add the elements of a step."""
+        runs, last = self._runs, self._runs[-1] if self._runs else None
+        if last is not None and len(last) + len(now) < _SMALL:
+            both = _join(last, now)
+            if both is not None:
+                runs, now = runs[:-1], both
+        self._runs = (*runs, now)
 
     def _find_low(self) -> int:
         """The timestamp from which on every element is kept."""
@@ -190,20 +204,55 @@ class KeepingElements:
         known = [low for low in lows if low is not None]
         return min(known) if known and len(known) == len(lows) else BEGINNING
 
-    def _drop(self) -> None:
-        """Drop the elements that no window will give any more."""
+    def _drop(self, lent: KeptDelta | None) -> None:
+        """Drop the elements that no window will give any more.
+
+        Which of a lender's are among them is known if its elements are at hand.
+        """
         low = self._find_low()
-        first = bisect_left(self._runs, low, key=lambda run: int(run.ts[-1]))
-        runs = self._runs[first:]
-        if runs and runs[0].ts[0] < low:
-            runs = (runs[0].between(low, END), *runs[1:])
-        self._runs = runs
+        first, runs = 0, list(self._runs)
+        number = None
+        if lent is not None:
+            others = [*cast(Sequence[ElementRun], lent.before), *([lent.now] if lent.now else [])]
+            number = find_number(others, low, "left") if others else lent.now.first
+        while first < len(runs):
+            run = runs[first]
+            if isinstance(run, ElementRun):
+                rest: ElementRun | Places = run
+                if run.earliest < low:
+                    rest = run.between(low, END) if run.latest >= low else run.slice(0, 0)
+            elif number is None:
+                break
+            else:
+                rest = run.slice(run.find(number), len(run))
+            if len(rest):
+                runs[first] = rest
+                break
+            first += 1
+        self._runs = tuple(runs[first:])
         self._filled = {place: ts for place, ts in self._filled.items() if ts > low}
+
+    def take_back(self, lender: KeepingElements) -> None:
+        """Copy what the lender keeps; it is no lender any more."""
+        kept = cast(tuple[ElementRun, ...], lender._runs)
+        runs: list[ElementRun] = []
+        first = self._next
+        for run in reversed(self._runs):
+            if isinstance(run, Places):
+                rest = run.slice(run.find(kept[0].first), len(run)) if kept else run.slice(0, 0)
+                if not len(rest):
+                    break
+                run = LentRun(rest, kept).to_own(self._needed)
+            first -= len(run)
+            runs.append(replace(run, first=first))
+        self._runs = tuple(reversed(runs))
+        self.lender = None
 
     def absorb(self, other: KeepingElements) -> None:
         """Take over the columns and the elements that only an operator of an equal node keeps.
 
-        Of a column that both have, the one that goes back further is taken.
+        Neither has a lender. Of a column that both have, the one that goes back further is taken.
+        The elements keep their numbers.
 
         Raises:
             ValueError: they do not keep the same elements, as far as both reach.
@@ -222,35 +271,47 @@ class KeepingElements:
                 if place not in columns or since < filled[place]:
                     type_ = self._types[place]
                     missing = pa.nulls(len(longer) - store.size(), type_)
-                    parts = [missing, *(run.columns[place] for run in store._runs)]
+                    parts = [missing, *(run.columns[place] for run in store._list_own())]
                     columns[place] = pa.chunked_array(parts, type_)
                     filled[place] = since
+        begin = self._next - len(longer)
         self._runs = tuple(
             ElementRun(
                 longer[start : start + _LARGE].copy(),
                 {p: _take_slice(c, start, _LARGE) for p, c in columns.items()},
+                begin + start,
             )
             for start in range(0, len(longer), _LARGE)
         )
+        self._needed = frozenset(columns)
         low = stores[0]._find_low()
         self._filled = {place: since for place, since in filled.items() if since > low}
 
+    def _list_own(self) -> tuple[ElementRun, ...]:
+        """List the elements of a store that has no lender."""
+        assert self.lender is None
+        return cast(tuple[ElementRun, ...], self._runs)
+
     def _list_stamps(self) -> Ints:
         """The timestamps of all elements."""
-        return np.concatenate([NOTHING.ts, *(run.ts for run in self._runs)])
+        return np.concatenate([NOTHING.ts, *(run.ts for run in self._list_own())])
 
     def size(self) -> int:
         return sum(map(len, self._runs))
 
 
-def _join(*runs: ElementRun) -> ElementRun:
-    """Put runs (at least one) one behind the other."""
-    if len(runs) == 1:
-        return runs[0]
-    columns = {
-        place: pa.concat_arrays([run.columns[place] for run in runs]) for place in runs[0].columns
-    }
-    return ElementRun(np.concatenate([run.ts for run in runs]), columns)
+def _join(one: ElementRun | Places, other: ElementRun | Places) -> ElementRun | Places | None:
+    """Put elements behind others; None if only one of them keeps its elements itself."""
+    if isinstance(one, Places):
+        return one.join(other) if isinstance(other, Places) else None
+    return one.join(other) if isinstance(other, ElementRun) else None
+
+
+def _find_places(delta: Delta, lent: KeptDelta | None) -> Places | None:
+    """Find which of a lender's elements those of a step are; None if that is not known."""
+    if lent is None or not isinstance(delta, ChosenDelta) or delta.source_at is not lent.at:
+        return None
+    return Places.of(lent.now.first + delta.chosen)
 
 
 def _take_slice(column: pa.ChunkedArray, start: int, length: int) -> pa.Array:
@@ -318,7 +379,7 @@ class SharedWindowing:
         parts += [part for run in going if (part := self._find_part(run, -1)) is not None]
         return self._put_together(parts) if parts else Delta.empty(self._schema)
 
-    def _find_part(self, run: ElementRun, weight: int) -> _Part | None:
+    def _find_part(self, run: Run, weight: int) -> _Part | None:
         """Find which elements of a run come or go, and when; None if none does."""
         if not len(run):
             return None
@@ -338,7 +399,7 @@ class SharedWindowing:
         given: dict[int, pa.Array] = {}
         for place, source in enumerate(self._keep):
             if self.needed is None or place in self.needed:
-                columns = [part.run.columns[source] for part in parts]
+                columns = [part.run.column(source) for part in parts]
                 column = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
                 given[place] = column if order is None else column.take(pa.array(order))
         return Delta.of(with_nulls(given, self._schema, len(at)), at, None, weight)
@@ -351,17 +412,17 @@ class SharedWindowing:
 class _Part:
     """Elements that come (weight 1) or go (-1), each at an instant, which ascend."""
 
-    run: ElementRun
+    run: Run
     at: Ints
     weight: int
 
 
-def _find_runs(runs: Sequence[ElementRun], low: int, high: int) -> Iterator[ElementRun]:
+def _find_runs(runs: Sequence[Run], low: int, high: int) -> Iterator[Run]:
     """Find the elements with timestamps from `low` up to `high`."""
     if high < low:
         return
-    first = bisect_left(runs, low, key=lambda run: int(run.ts[-1]))
+    first = bisect_left(runs, low, key=lambda run: run.latest)
     for run in runs[first:]:
-        if run.ts[0] > high:
+        if run.earliest > high:
             return
         yield run.between(low, high)

@@ -8,7 +8,7 @@ of a query without incremental operators becomes one node that recomputes it at 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -157,30 +157,30 @@ class Plan:
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
-        releases: Mapping[str, str] = MappingProxyType({}),
+        notes: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Explain the plan as `explained`, with the queries that share each node.
 
         Args:
             users: By a node's key, the names of the queries that share the node.
             purging: By a node's key, the intervals at which these queries want it to purge.
-            releases: By a node's key, what is said of constraints that release its rows.
+            notes: By a node's key, what else is to be said of it.
         """
-        lines = _explain(self.root, 0, set(), users, purging or self.purging, releases)
+        lines = _explain(self.root, 0, set(), users, purging or self.purging, notes)
         return "\n".join(lines)
 
     def explain_estimates_among(
         self,
         users: Mapping[str, Sequence[str]],
         purging: Mapping[str, Set[int | None]] | None = None,
-        releases: Mapping[str, str] = MappingProxyType({}),
+        notes: Mapping[str, str] = MappingProxyType({}),
         measured: Mapping[str, str] = MappingProxyType({}),
     ) -> str:
         """Explain the plan as `explain_among`, with each edge's estimate and each node's cost.
 
         What is `measured` of a node is said behind them.
         """
-        among = (users, purging or self.purging, releases)
+        among = (users, purging or self.purging, notes)
         return "\n".join(_explain(self.root, 0, set(), *among, self.estimates, measured))
 
     @property
@@ -201,13 +201,28 @@ class Plan:
         return {node.key for node in list_in_order(roots)}
 
 
-def find_needed_columns(roots: list[Node]) -> dict[str, Set[int]]:
-    """Find, for every node in the plans of `roots`, the places of its columns that are read."""
+#: Says which nodes' output a node takes.
+InputsOf = Callable[[Node], tuple[Node, ...]]
+
+
+def _list_inputs(node: Node) -> tuple[Node, ...]:
+    return node.inputs
+
+
+def find_needed_columns(
+    roots: list[Node], inputs_of: InputsOf = _list_inputs
+) -> dict[str, Set[int]]:
+    """Find, for every node in the plans of `roots`, the places of its columns that are read.
+
+    Of inputs that `inputs_of` adds to a node's own, the same columns are read as of its last.
+    """
     found: dict[str, Set[int]] = {}
     for root in roots:
         found[root.key] = frozenset(range(len(root.schema)))
-    for node in reversed(list(list_in_order(roots))):
-        for below, places in zip(node.inputs, node.reads(found[node.key]), strict=True):
+    for node in reversed(list(list_in_order(roots, inputs_of))):
+        inputs, reads = inputs_of(node), node.reads(found[node.key])
+        for number, below in enumerate(inputs):
+            places = reads[min(number, len(reads) - 1)]
             found[below.key] = found.get(below.key, frozenset()) | places
     return found
 
@@ -237,13 +252,20 @@ def find_purge_intervals(
     return found
 
 
-def explain_together(plans: Mapping[str, Plan]) -> str:
-    """Explain named plans as one graph: each node once, with the plans that share it."""
+def explain_together(
+    plans: Mapping[str, Plan], notes: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Explain named plans as one graph: each node once, with the plans that share it.
+
+    Args:
+        plans: The plans, by name.
+        notes: By node key, what else is to be said of a node.
+    """
     users, shown, lines = find_readers(plans), set[str](), []
     purging = find_purge_intervals((plan, (plan.lazy_expiration,)) for plan in plans.values())
     for name, plan in plans.items():
         lines.append(f"changes of {name}")
-        lines += _explain(plan.root, 1, shown, users, purging)
+        lines += _explain(plan.root, 1, shown, users, purging, notes)
     return "\n".join(lines)
 
 
@@ -253,7 +275,7 @@ def _explain(
     shown: set[str],
     users: Mapping[str, Sequence[str]],
     purging: Mapping[str, Set[int | None]],
-    releases: Mapping[str, str] = MappingProxyType({}),
+    notes: Mapping[str, str] = MappingProxyType({}),
     expected: Mapping[str, NodeEstimate] = MappingProxyType({}),
     measured: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[str]:
@@ -268,15 +290,15 @@ def _explain(
     state = (
         f", state: {node.state}{_describe_purging(purging.get(node.key, ()))}" if node.state else ""
     )
-    if node.key in releases:
-        state += f", {releases[node.key]}"
+    if node.key in notes:
+        state += f", {notes[node.key]}"
     estimate = expected.get(node.key)
     about = f"  {_format_estimate(estimate)}" if estimate is not None else ""
     if node.key in measured:
         about += f"; {measured[node.key]}"
     yield f"{'  ' * depth}{node.name}{detail}  ({node.pattern.name}{state}){by}{about}"
     for below in node.inputs:
-        yield from _explain(below, depth + 1, shown, users, purging, releases, expected, measured)
+        yield from _explain(below, depth + 1, shown, users, purging, notes, expected, measured)
 
 
 def _describe_purging(intervals: Collection[int | None]) -> str:
@@ -303,7 +325,7 @@ def _format_estimate(estimate: NodeEstimate) -> str:
     return f"≈ {flow.changes:,.3g} changes/s{alive}, {estimate.work / 1e3:,.3g} µs/s"
 
 
-def list_in_order(roots: list[Node]) -> Iterator[Node]:
+def list_in_order(roots: list[Node], inputs_of: InputsOf = _list_inputs) -> Iterator[Node]:
     """List the nodes of the plans of `roots`, each key once, inputs before their readers."""
     done: set[str] = set()
     stack = [(root, False) for root in reversed(roots)]
@@ -316,7 +338,7 @@ def list_in_order(roots: list[Node]) -> Iterator[Node]:
             yield node
         else:
             stack.append((node, True))
-            stack += [(i, False) for i in reversed(node.inputs)]
+            stack += [(i, False) for i in reversed(inputs_of(node))]
 
 
 def plan_changes(

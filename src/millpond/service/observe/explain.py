@@ -13,6 +13,7 @@ from sqlglot import exp
 from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import NO_REDUCTION, NO_TOLERANCE
 from millpond.cql.tree.explain_levels import Level
+from millpond.engine.dataflow.lenders import find_lending
 from millpond.engine.matching.results_structure import OTHERS
 from millpond.engine.predicates.factors import factorize
 from millpond.errors import MillpondError
@@ -224,15 +225,16 @@ class Explainer:
         plans = others if name in others else {name: plan, **others}
         shared = find_readers(plans) if others else {}
         purging = find_purge_intervals((p, (p.lazy_expiration,)) for p in plans.values())
+        notes = _describe_lending(plans)
+        for key, released in self._releases(plan).items():
+            notes[key] = f"{notes[key]}, {released}" if key in notes else released
         if level == Level.RUNTIME:
             cost = f"≈ {plan.cost * 1e6:,.3g} µs/s more than runs without it"
             lines.append(f"  {cost}; {plan.basis}" if plan.basis else f"  {cost}")
             measured = {} if stream is None else self._list_work(stream)
-            explained = plan.explain_estimates_among(
-                shared, purging, self._releases(plan), measured
-            )
+            explained = plan.explain_estimates_among(shared, purging, notes, measured)
         else:
-            explained = plan.explain_among(shared, purging, self._releases(plan))
+            explained = plan.explain_among(shared, purging, notes)
         return "\n".join([*lines, *(f"  {line}" for line in explained.split("\n"))])
 
     def _list_work(self, stream: StreamDef) -> dict[str, str]:
@@ -332,7 +334,8 @@ class Explainer:
                     f"{key} {_format_value(v)}" for key, v in entity.figures.items()
                 )
                 lines.append(f"{entity.id.replace(':', ' ', 1)}: {figures}")
-        lines += map(explain_together, self._plans_by_sharing_key().values())
+        for plans in self._plans_by_sharing_key().values():
+            lines.append(explain_together(plans, _describe_lending(plans)))
         return "\n".join(lines)
 
     def draw_shared(self, query: QueryDef | None = None) -> dict[str, Any]:
@@ -408,6 +411,11 @@ class Explainer:
                 }
             )
         return leaves
+
+
+def _describe_lending(plans: Mapping[str, Plan]) -> dict[str, str]:
+    """What nodes of plans that run together take of others, by node key."""
+    return find_lending([plan.root for plan in plans.values()]).describe()
 
 
 def _format_value(value: object) -> str:

@@ -13,6 +13,7 @@ from tests.tools.changes_play import as_changes, check_changes, feeds, plan_quer
 
 from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.operators.group_by import Grouping
+from millpond.operators.structures.element_runs import ElementRun, Places
 from millpond.operators.windows.shared_window import KeepingElements
 from millpond.planner.dataflow.plan import Plan
 
@@ -97,10 +98,57 @@ def begin(world: World, plan: Plan, at: int) -> Dataflow:
     return flow
 
 
+#: Some imply others; windows of the wider may be longer or shorter.
+SELECTIONS = (
+    "",
+    "WHERE v > -2",
+    "WHERE v > 2",
+    "WHERE v BETWEEN 3 AND 6",
+    "WHERE v > 2 AND k = 'a'",
+    "WHERE k IN ('a', 'b')",
+    "WHERE k = 'a'",
+    "WHERE k = 'a' AND w / 2 > 1",
+    "WHERE v + 1 > 3",
+)
+SELECTED = [
+    f"{text.replace('GROUP BY', f'{selection} GROUP BY')}"
+    if "GROUP BY" in text
+    else f"{text} {selection}"
+    for select in (SELECTS[0], SELECTS[1], SELECTS[3], SELECTS[5])
+    for window in WINDOWS
+    for text in [select.format(window)]
+    for selection in SELECTIONS
+]
+
+
+def count_lent(flow: Dataflow) -> int:
+    """How many elements are kept by their numbers at another store."""
+    stores = [o for o in map(flow.operator, flow.sizes()) if isinstance(o, KeepingElements)]
+    return sum(len(run) for store in stores for run in store._runs if isinstance(run, Places))
+
+
+def test_selections_that_imply_each_other_keep_their_elements_once(world: World) -> None:
+    plans = [plan_query(world, text) for text in SELECTED]
+    cuts = [0, 7 * SECOND, 7 * SECOND + 1, 30 * SECOND, LAST * SECOND]
+    together, flow = run(world, plans, cuts)
+    stores = [o for o in map(flow.operator, flow.sizes()) if isinstance(o, KeepingElements)]
+    own = [s for s in stores if any(isinstance(run, ElementRun) for run in s._runs)]
+    # Every element is with the store of all; the others know numbers.
+    assert len(stores) == len(SELECTIONS)
+    assert len(own) == 1
+    assert count_lent(flow) > 15
+    for plan in plans:
+        alone, _ = run(world, [plan], cuts)
+        assert together[plan.key] == alone[plan.key]
+
+
+@pytest.mark.parametrize("texts", [TEXTS, SELECTED], ids=["windows", "selections"])
 @pytest.mark.parametrize("seed", range(30))
-def test_queries_that_come_and_go_differ_in_no_change(world: World, seed: int) -> None:
+def test_queries_that_come_and_go_differ_in_no_change(
+    world: World, texts: list[str], seed: int
+) -> None:
     random = Random(f"come and go {seed}")
-    plans = {text: plan_query(world, text) for text in random.sample(TEXTS, 9)}
+    plans = {text: plan_query(world, text) for text in random.sample(texts, 9)}
     expected = {
         text: run(world, [plan], range(0, LAST * SECOND, SECOND))[0][plan.key]
         for text, plan in plans.items()
