@@ -92,11 +92,11 @@ def _terms(sql: str) -> tuple[_Term, ...] | None:
     text = sql.strip()
     if cast := _BOOLEAN.fullmatch(text):
         text = cast[1].strip()
-    text = _peel(text)
+    text = peel(text)
     # A text constant with " AND " or a quote in it is cut into parts that are no comparisons.
     terms: list[_Term] = []
     for part in text.split(" AND "):
-        term = _term(_peel(part.strip()))
+        term = _term(peel(part.strip()))
         if term is None:
             return None
         terms.append(term)
@@ -111,7 +111,7 @@ def _term(text: str) -> _Term | None:
     return None
 
 
-def _peel(text: str) -> str:
+def peel(text: str) -> str:
     """Strip the brackets around the whole of an expression."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0
