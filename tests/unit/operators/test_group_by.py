@@ -85,7 +85,7 @@ def check_order(given: Delta) -> None:
     """What is said to be in canonical order is: bringing it there alters nothing (INV-EMIT-1)."""
     stamps = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
     schema = pa.schema([*stamps, *given.rows.schema])
-    for to_stream in (None, "istream", "dstream"):
+    for to_stream in (None, "dstream"):
         as_given = net_changes(given, schema, to_stream)
         in_order = net_changes(replace(given, is_canonical=False), schema, to_stream)
         assert repr(as_given.to_pylist()) == repr(in_order.to_pylist())
@@ -172,7 +172,7 @@ def histories(draw, values, keys=3, most=25):
 HUGEINT = pa.decimal128(38, 0)
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(histories(st.floats(-3, 3) | st.just(-0.0) | st.just(math.nan)))
 def test_group_bys_of_a_grouping_give_what_each_gives_alone(history):
     """Rows of one instant are in canonical order where all keys are shown, and only there."""

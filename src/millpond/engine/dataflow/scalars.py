@@ -15,7 +15,7 @@ from millpond.confined.growth import can_expand
 from millpond.engine.matching.other_factors import find_satisfying
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
 from millpond.engine.scalars.plain_arithmetic import evaluate_arithmetic
-from millpond.engine.scalars.plain_comparisons import evaluate_comparison
+from millpond.engine.scalars.plain_comparisons import evaluate_comparison, find_true
 from millpond.engine.scalars.residual_query import Residual, is_final
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
@@ -47,8 +47,11 @@ class DuckDBScalars:
         return [next(answers) if found is None else found for found in plain]
 
     def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
+        condition = f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"
+        if (chosen := find_true(condition, rows)) is not None:
+            return chosen
         try:
-            (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
+            (found,) = self._ask(rows, [condition])
         except MillpondError as error:
             if error.code == "POND-405":
                 raise

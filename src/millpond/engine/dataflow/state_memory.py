@@ -15,6 +15,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
@@ -138,6 +139,16 @@ def move_into_memory(operator: Operator) -> Operator:
     return _replace(operator, copy)
 
 
+@lru_cache(maxsize=1_024)
+def _find_kind(type_: type) -> str:
+    """What is done with things of a type; it is asked for each object of an operator."""
+    if issubclass(type_, (np.ndarray, pa.RecordBatch, pa.Array)):
+        return "values"
+    if issubclass(type_, _DESCRIPTIONS):
+        return "description"
+    return "collection" if type_ in (dict, list) else "other"
+
+
 class _Counter:
     """A file that forgets what is written."""
 
@@ -166,12 +177,15 @@ class _Walk(pickle.Pickler):
         self._visit = visit
 
     def persistent_id(self, thing: Any) -> int | None:
-        if isinstance(thing, (np.ndarray, pa.RecordBatch, pa.Array)):
+        kind = _find_kind(type(thing))
+        if kind == "other":
+            return None
+        if kind == "values":
             self.kept.append(self._visit(thing))
-        elif type(thing) in (dict, list) and len(thing) > _FEW and _is_plain(thing):
-            self.in_objects += _measure_objects(thing)
+        elif kind == "description":
             self.kept.append(thing)
-        elif isinstance(thing, _DESCRIPTIONS):
+        elif len(thing) > _FEW and _is_plain(thing):
+            self.in_objects += _measure_objects(thing)
             self.kept.append(thing)
         else:
             return None

@@ -65,23 +65,21 @@ class Emission:
             found = self.columns[shown] = make()
         return found
 
-    def sort_crowds(self, keys: Callable[[Ints], list[pa.Array]]) -> Emission:
+    def sort_crowds(self, keys: Callable[[Ints], list[pa.Array]]) -> None:
         """Put the rows of each instant in the order of their signs, and then of their keys.
 
         Args:
             keys: Takes the keys' columns for some groups.
         """
         if not len(self.crowds):
-            return self
+            return
         lengths = self.crowds[:, 1] - self.crowds[:, 0]
         ends = np.cumsum(lengths)
         places = np.arange(ends[-1]) + np.repeat(self.crowds[:, 0] - ends + lengths, lengths)
         words = [word for key in keys(self.group[places]) for word in make_words(key)]
         order = np.lexsort((*reversed(words), self.weight[places], self.at[places]))
-        everything = np.arange(len(self.at))
-        everything[places] = places[order]
-        moved = [column.take(everything) for column in (self.place, self.group, self.weight)]
-        return Emission(moved[0], moved[1], self.at, moved[2], self.crowds)
+        for column in (self.place, self.group, self.weight):
+            column[places] = column[places[order]]
 
 
 def emit(cells: Cells, changed: Bools, exists: Bools) -> Emission:
@@ -194,7 +192,7 @@ class Emissions:
                 return emission
         emission = emit(self._batch.cells, changed, self._exists)
         if in_order:
-            emission = emission.sort_crowds(lambda g: [self._take_key(p, g) for p in in_order])
+            emission.sort_crowds(lambda g: [self._take_key(p, g) for p in in_order])
         self._made.append((in_order, changed, emission))
         return emission
 
