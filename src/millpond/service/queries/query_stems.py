@@ -64,6 +64,22 @@ class _Stem:
         self.spent: Counter[str] = Counter()
         self._most_accounts = 256
 
+    def take_over(self, slots: IdMap[SlotRef]) -> bool:
+        """Have the SteM hold these slots; whether it held others. `building` is held."""
+        if slots is self.slots:
+            return False
+        fresh, gone = slots.compare(self.slots)
+        self.slots = slots
+        for number in gone:
+            self.stem.remove(number)
+        for number in fresh:
+            self.stem.add_packed(number, slots[number].factors)
+        return bool(fresh or gone)
+
+    def takes_long(self, slots: IdMap[SlotRef]) -> bool:
+        """Whether it takes long to take these slots over: very many have come or gone."""
+        return abs(len(slots) - len(self.slots)) >= _VERY_MANY
+
     @property
     def is_unwritten(self) -> bool:
         """Whether the newest snapshot could not be written."""
@@ -142,9 +158,9 @@ class QueryStems:
         held = self._held(self._stems, version, stream_id)
         slots, upto = version.slots_by_number(stream_id), version.next_slot(stream_id)
         with held.building:
-            held.is_long = _is_long(held, slots)
+            held.is_long = held.takes_long(slots)
             try:
-                is_changed = _take_over(held, slots)
+                is_changed = held.take_over(slots)
                 if is_changed or held.newest[1] != upto or held.is_unwritten:
                     self._write(held)
                 held.newest = (str(held.file) if len(slots) else None), upto
@@ -160,7 +176,7 @@ class QueryStems:
         """
         held = self._held(self._stems, version, stream_id)
         if not held.is_long:
-            if not _is_long(held, version.slots_by_number(stream_id)):
+            if not held.takes_long(version.slots_by_number(stream_id)):
                 return self.snapshot(version, stream_id)
             threading.Thread(
                 target=self._lay_out_behind,
@@ -188,7 +204,7 @@ class QueryStems:
             if slots is not held.chosen:
                 chosen = IdMap[SlotRef]().with_changes({s.slot: s for s in slots})
                 held.chosen = slots
-            if _take_over(held, chosen) or held.is_unwritten:
+            if held.take_over(chosen) or held.is_unwritten:
                 self._write(held)
             file = str(held.file) if len(held.slots) else None
             return file, version.next_slot(stream_id)
@@ -340,24 +356,6 @@ class QueryStems:
         with self._lock:
             held = self._stems.get(stream_id)
             return held.ledger if held else None
-
-
-def _is_long(held: _Stem, slots: IdMap[SlotRef]) -> bool:
-    """Whether it takes long to lay out these slots: very many have come or gone."""
-    return abs(len(slots) - len(held.slots)) >= _VERY_MANY
-
-
-def _take_over(held: _Stem, slots: IdMap[SlotRef]) -> bool:
-    """Have a SteM that is being built hold these slots; whether it held others."""
-    if slots is held.slots:
-        return False
-    fresh, gone = slots.compare(held.slots)
-    held.slots = slots
-    for number in gone:
-        held.stem.remove(number)
-    for number in fresh:
-        held.stem.add_packed(number, slots[number].factors)
-    return bool(fresh or gone)
 
 
 def slot_key(factors: Factors) -> bytes:
