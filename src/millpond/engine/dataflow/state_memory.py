@@ -15,7 +15,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from typing import Any, cast
 
@@ -27,6 +26,8 @@ from millpond.synopses.mapped_memory import Home, find_home, find_written_size, 
 
 #: What operators share with their nodes, and never change.
 _DESCRIPTIONS = (Node, pa.Schema, pa.DataType, pa.Field)
+#: By type, what `_find_kind` says: it is asked for each object of an operator.
+_KINDS: dict[type, str] = {}
 #: A list or dict of more values is not pickled, but counted by some of them.
 _FEW = 64
 #: What an entry takes, besides its value or its key.
@@ -139,9 +140,8 @@ def move_into_memory(operator: Operator) -> Operator:
     return _replace(operator, copy)
 
 
-@lru_cache(maxsize=1_024)
 def _find_kind(type_: type) -> str:
-    """What is done with things of a type; it is asked for each object of an operator."""
+    """Find what is done with things of a type."""
     if issubclass(type_, (np.ndarray, pa.RecordBatch, pa.Array)):
         return "values"
     if issubclass(type_, _DESCRIPTIONS):
@@ -177,7 +177,8 @@ class _Walk(pickle.Pickler):
         self._visit = visit
 
     def persistent_id(self, thing: Any) -> int | None:
-        kind = _find_kind(type(thing))
+        type_ = type(thing)
+        kind = _KINDS.get(type_) or _KINDS.setdefault(type_, _find_kind(type_))
         if kind == "other":
             return None
         if kind == "values":

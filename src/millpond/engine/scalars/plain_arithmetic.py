@@ -2,8 +2,8 @@
 
 As `plain_comparisons`, for the commonest expressions that aggregates and projections compute:
 `size * 2`, `price - cost`. A value is computed here where it is certain to be DuckDB's: INTEGERs
-and BIGINTs none of whose results can be out of range, and DOUBLEs none of which is infinite or NaN.
-For everything else DuckDB is asked, which knows the error too.
+and BIGINTs none of whose results can be out of range, and DOUBLEs. For everything else DuckDB is
+asked, which knows the error too.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ def evaluate_arithmetic(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
     elif pa.types.is_float64(type_):
         with np.errstate(over="ignore", invalid="ignore"):
             values = _SIGNS[sign](*operands)
-        if not np.isfinite(values).all():
-            return None
     else:
         return None
     nulls = [c.is_null().to_numpy(zero_copy_only=False) for c in columns if c.null_count]

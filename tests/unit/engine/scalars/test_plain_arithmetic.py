@@ -51,12 +51,14 @@ def test_it_is_what_duckdb_says(data: st.DataObject) -> None:
         ("100 - c0", [99, 107, None]),
         ("c0 + c1", [2_000_000_000, -8, None]),
         ("(c2 * 3)", [4.5, -0.0, None]),
+        ("c3 * 10", [math.inf, math.nan, -math.inf]),
     ],
 )
 def test_it_is_computed_here(sql: str, values: list[object]) -> None:
     found = evaluate_arithmetic(sql, ROWS)
     assert found is not None
     assert repr(found.to_pylist()) == repr(values)
+    assert repr(DuckDBScalars()._ask(ROWS, [sql])[0].to_pylist()) == repr(values)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,7 @@ ROWS = pa.RecordBatch.from_arrays(
         pa.array([1, -7, None], pa.int32()),
         pa.array([1_999_999_999, -1, None], pa.int32()),
         pa.array([1.5, -0.0, None], pa.float64()),
+        pa.array([1e308, math.nan, -math.inf], pa.float64()),
     ],
-    names=["c0", "c1", "c2"],
+    names=["c0", "c1", "c2", "c3"],
 )
