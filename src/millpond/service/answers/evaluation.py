@@ -6,8 +6,8 @@ can look at. Then the query is evaluated over lumps (`planner/lumped`), if it on
 and takes extremes. To group rows first costs as much as to read them a few times, so few pairs are
 not found that way; how many there are is known
 
-- where SteMs join, as soon as they have counted more than a quick evaluation may hold, or, where
-  the answer over lumps may differ in the last digit or the order of rows, than the query may;
+- where SteMs join, as soon as they have counted more than a quick evaluation may hold and a few for
+  each row, or, where the answer over lumps may differ in the last digit, than the query may hold;
 - where DuckDB joins (relations, outer joins), when it takes longer than a join without a hot key.
 """
 
@@ -21,6 +21,7 @@ from math import prod
 import pyarrow as pa
 
 from millpond.confined.turns import NeedsMoreError, Turn
+from millpond.engine.joins.join import TooManyPairs
 from millpond.engine.joins.projection import JoinedRows, take_joined
 from millpond.engine.scalars.residual_query import (
     Limits,
@@ -35,6 +36,8 @@ from millpond.service.queries.prepared import PreparedQuery
 
 #: So many pairs DuckDB finds in about a second: fewer are found one by one, whatever the keys.
 _FEW_PAIRS = 100_000_000
+#: Where there are so many pairs for each row, it costs less to group the rows.
+_PARTNERS = 2
 #: How long DuckDB may join more rows than that before a hot key is assumed: seconds, and seconds a
 #: row. A join in which each row has few partners takes half of it.
 _PATIENCE, _PATIENCE_A_ROW = 0.2, 0.3e-6
@@ -75,9 +78,10 @@ class Evaluation:
         if query.join is not None and joined is None:
             try:
                 joined = join_window_slices(query.join, bound, self.slices, self.turn)
-            except NeedsMoreError:
-                return self._evaluate_early()
-            has_many_pairs = joined is None
+            except TooManyPairs as found:
+                if not self.turn.has_most:
+                    return self._evaluate_early(found.pairs)
+                has_many_pairs = True
         if joined is not None and query.projected is not None:
             return query.projected.project(joined, self.limits)
         if joined is not None:
@@ -102,16 +106,18 @@ class Evaluation:
             taken[leaf.table] = rows
         return taken
 
-    def _evaluate_early(self) -> pa.Table:
+    def _evaluate_early(self, pairs: int) -> pa.Table:
         """Evaluate over lumps what has too many pairs for this turn, but perhaps not for the next.
 
         Only joins by equality: lumps of a band have as many pairs of neighbours as rows have, if
-        few rows have the same value.
+        few rows have the same value. And only where there are so many more pairs than rows, as far
+        as pairs were counted, that to group the rows costs less.
         """
         plan = self.query.join
         assert plan is not None
+        rows = sum(table.num_rows for table in self.slices.values())
         by_key = any(link.op == "=" for link in plan.links)
-        lumped = self._lumped() if by_key else None
+        lumped = self._lumped() if by_key and pairs > _PARTNERS * rows else None
         if lumped is None or not lumped.is_exact:
             raise NeedsMoreError
         try:
