@@ -69,7 +69,7 @@ def write_lumped_query(
         tables: dict[str, Mapping[str, str]] = {}
         for name, schema in slices.items():
             session.register(name, schema.empty_table())
-            tables[name.lower()] = _types(session, f"SELECT * FROM {name}")
+            tables[name.lower()] = _list_types(session.sql(f"SELECT * FROM {name}"))
         is_exact = query.find(exp.Limit, exp.Offset) is None
         found = 0
         # Those inside others first: a SELECT is replaced by a copy.
@@ -95,8 +95,7 @@ def write_lumped_query(
         session.close()
 
 
-def _types(session: duckdb.DuckDBPyConnection, sql: str) -> dict[str, str]:
-    relation = session.sql(sql)
+def _list_types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
     return {name: str(type_) for name, type_ in zip(relation.columns, relation.types, strict=True)}
 
 
@@ -128,7 +127,7 @@ class _Rewriting:
     ) -> None:
         self.select = select
         self._session = session
-        self._sources = LumpedSources(select, tables)
+        self._sources = LumpedSources(select, tables, self._columns_of)
         copied = select.copy()
         clauses = {key: copied.args.get(key) for key in ("from_", "joins")}
         self._rows = to_duckdb(exp.Select(expressions=[], **clauses)).removeprefix("SELECT")
@@ -272,6 +271,16 @@ class _Rewriting:
                 source.split_signs.append(f"signbit({sql})")
             elif any(word in type_ for word in ("DOUBLE", "FLOAT", "INTERVAL")):
                 raise UnfitError
+
+    def _columns_of(self, sql: str) -> Mapping[str, str] | None:
+        """The columns of a query that stands alone; None if it does not."""
+        try:
+            relation = self._session.sql(sql)
+        except duckdb.Error:
+            return None
+        # Names that differ in nothing are of different columns.
+        is_plain = len({name.lower() for name in relation.columns}) == len(relation.columns)
+        return _list_types(relation) if is_plain else None
 
     def _type_of(self, sql: str) -> str:
         """The type of an expression over the sources' rows."""

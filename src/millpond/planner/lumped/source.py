@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -35,7 +35,7 @@ class LumpedSource:
     """
 
     number: int
-    node: exp.Table
+    node: exp.Table | exp.Subquery
     name: str
     columns: dict[str, str]
     types: dict[str, str]
@@ -48,7 +48,10 @@ class LumpedSource:
 
     def read(self) -> str:
         """Write the source's rows as an item of a FROM clause."""
-        return f"{to_duckdb(self.node.this)} AS {quote_name(self.name)}"
+        body = to_duckdb(self.node.this)
+        if isinstance(self.node, exp.Subquery):
+            body = f"({body})"
+        return f"{body} AS {quote_name(self.name)}"
 
     def name_column(self, column: str) -> str:
         """Write the qualified name of a column."""
@@ -81,13 +84,24 @@ class LumpedSource:
 class LumpedSources:
     """The sources of a SELECT's FROM clause, and whose columns an expression reads."""
 
-    def __init__(self, select: exp.Select, tables: Mapping[str, Mapping[str, str]]) -> None:
-        """Read the FROM clause; `tables` gives the types of each slice's columns.
+    def __init__(
+        self,
+        select: exp.Select,
+        tables: Mapping[str, Mapping[str, str]],
+        columns_of: Callable[[str], Mapping[str, str] | None],
+    ) -> None:
+        """Read the FROM clause.
+
+        Args:
+            select: The SELECT.
+            tables: The types of each slice's columns.
+            columns_of: Gives those of a query; None if it can only be read beside other sources.
 
         Raises:
-            UnfitError: it is anything else but joins of slices by conditions.
+            UnfitError: it is anything else but joins of slices and queries by conditions.
         """
         self._tables = tables
+        self._columns_of = columns_of
         self.joins: list[exp.Join] = select.args.get("joins") or []
         clause = select.args.get("from_")
         if clause is None or not self.joins:
@@ -108,14 +122,20 @@ class LumpedSources:
                 self._keep_all(name.name)
 
     def _read(self, node: exp.Expr) -> LumpedSource:
-        name = node.name.lower()
-        if not isinstance(node, exp.Table) or name not in self._tables or len(node.parts) != 1:
+        is_slice = isinstance(node, exp.Table) and len(node.parts) == 1
+        if not is_slice and not isinstance(node, exp.Subquery):
             raise UnfitError
+        assert isinstance(node, exp.Table | exp.Subquery)
         if any(value for key, value in node.args.items() if key not in ("this", "alias")):
             raise UnfitError
-        if node.args["alias"].args.get("columns"):
+        if not node.alias or node.args["alias"].args.get("columns"):
             raise UnfitError
-        types = self._tables[name]
+        if is_slice:
+            types = self._tables.get(node.name.lower())
+        else:
+            types = self._columns_of(f"SELECT * FROM {to_duckdb(node)}")
+        if types is None:
+            raise UnfitError
         columns = {column.lower(): column for column in types}
         if any(column.startswith(("__e", "__m")) for column in columns):
             raise UnfitError

@@ -29,6 +29,9 @@ ASKED: dict[str, list[tuple[Any, ...]]] = {
     "SELECT count(*) AS c FROM a, b WHERE a.k BETWEEN b.k - 1 AND b.k + 1": [(SIZE**2,)],
     "SELECT count(*) AS c, count(b.v) AS x FROM a LEFT JOIN b ON a.k = b.k": [(SIZE**2, SIZE**2)],
     "SELECT count(*) AS c, max(r.v) AS x FROM a JOIN r ON a.k = r.k": [(SIZE * 20_000, 9)],
+    "SELECT count(*) AS c FROM (SELECT k FROM a WHERE v < 5) q JOIN b ON q.k = b.k": [
+        (SIZE**2 // 2,)
+    ],
     "SELECT c FROM (SELECT b.v, count(*) AS c FROM a, b WHERE a.k = b.k GROUP BY b.v) q"
     " WHERE q.v = 3": [(SIZE**2 // 10,)],
     "SELECT count(*) AS c FROM a [RANGE 10 SECONDS], b [RANGE 10 SECONDS] WHERE a.k = b.k": [

@@ -72,6 +72,9 @@ EXACT = [
     "SELECT r.g, count(*) AS c, sum(s.n) AS x FROM s JOIN r ON s.k = r.k WHERE r.on_ GROUP BY r.g",
     "SELECT c, count(*) AS d FROM (SELECT s.g, count(*) AS c FROM s, t WHERE s.k = t.k"
     " GROUP BY s.g) q GROUP BY c",
+    "SELECT count(*) AS c, sum(q.m) AS x FROM s, (SELECT k, n + 1 AS m FROM t) q WHERE s.k = q.k",
+    "SELECT q.c, count(*) AS d, sum(t.n) AS x FROM (SELECT k, count(*) AS c FROM s GROUP BY k) q"
+    " LEFT JOIN t ON q.k = t.k GROUP BY q.c",
     "WITH q AS (SELECT s.g, sum(t.n) AS x FROM s, t WHERE s.k = t.k GROUP BY s.g)"
     " SELECT max(x) AS x FROM q",
     "SELECT count(*) AS c FROM s, t WHERE s.k = t.k UNION ALL SELECT sum(n) FROM r",
@@ -106,7 +109,7 @@ UNFIT = [
     "SELECT count(*) AS c FROM s NATURAL JOIN t",
     "SELECT count(*) AS c FROM s ASOF JOIN t ON s.k = t.k AND s.ts >= t.ts",
     "SELECT count(*) AS c FROM s SEMI JOIN t ON s.k = t.k",
-    "SELECT count(*) AS c FROM s, (SELECT k FROM t) q WHERE s.k = q.k",
+    "SELECT count(*) AS c FROM s, (SELECT k FROM t WHERE t.n = s.n) q WHERE s.k = q.k",
     "SELECT count(*) AS c FROM s AS x(a, b) JOIN t ON x.b = t.k",
 ]
 
