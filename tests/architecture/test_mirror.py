@@ -61,6 +61,7 @@ TESTED_THROUGH = {
     "engine/predicates": "unit/engine/predicates/test_factors.py",
     "engine/promising": "unit/service/changes/test_looks.py",
     "operators": "unit/operators/test_conformance.py",  # every operator against the oracle
+    "planner/lumped": "unit/planner/lumped/test_lumped_query.py",
     "planner/dataflow": "unit/operators/test_conformance.py",
     "planner/optimize": "unit/planner/optimize/test_strategies.py",
     "runtime/spark": "spark/test_file_sources.py",

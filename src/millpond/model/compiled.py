@@ -1,6 +1,7 @@
 """Functions compiled to machine code when their module is imported, and kept on disk.
 
-Compiling takes seconds, loading compiled code milliseconds. Machine code is kept beside the source
+Compiling takes seconds, loading compiled code milliseconds; what is on disk is loaded when it is
+first called. Machine code is kept beside the source
 if that folder can be written, else in the user's cache directory (or `NUMBA_CACHE_DIR`), under a
 digest of everything that was compiled into it (`machine_code`). Where nothing can be written, the
 function is compiled anew in each process.
@@ -21,7 +22,7 @@ from typing import Any
 
 from numba import njit, types
 
-from millpond.model.machine_code import cache_of
+from millpond.model.machine_code import KeptKernel, cache_of, is_kept
 
 log = logging.getLogger("millpond.compile")
 
@@ -95,6 +96,15 @@ class CompileProgress:
 #: What is compiled in this process.
 progress = CompileProgress()
 
+#: The functions of this process whose machine code is on disk.
+kernels: list[KeptKernel] = []
+
+
+def load_kernels() -> None:
+    """Load all machine code now, for the processes that are forked from this one."""
+    for kernel in kernels:
+        kernel.load()
+
 
 #: Arrays a function only reads: the type takes writable arrays too, so one version is enough.
 READ_U8 = types.Array(types.uint8, 1, "C", readonly=True)
@@ -136,6 +146,9 @@ def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any
             if "cannot cache" not in str(error):
                 raise
             kept = False
+        if kept and is_kept(kernel, signature):
+            kernels.append(KeptKernel(kernel, signature))
+            return kernels[-1]
         began = time.monotonic()
         kernel.compile(signature)
         if kernel.stats.cache_misses:

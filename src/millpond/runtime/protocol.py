@@ -263,6 +263,10 @@ class Runtime(Protocol):
         """Measure the processes of the runtime, without waiting for any of them."""
         ...
 
+    def end_tasks(self) -> None:
+        """End the tasks of `run`, and let no other begin; who waits for them gets an error."""
+        ...
+
     def stop(self) -> None:
         """Stop everything; batches on their way are finished or abandoned."""
         ...

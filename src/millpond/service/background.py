@@ -10,6 +10,12 @@ log = logging.getLogger("millpond.background")
 
 #: How long after a defect the thread looks for work again.
 _AFTER_DEFECT_SECONDS = 1.0
+#: How long who stops it waits for the thread, at most.
+MOST_SECONDS = 30.0
+
+
+class Stopped(Exception):
+    """The pond closes; what was being done is not finished."""
 
 
 class Background(ABC):
@@ -41,13 +47,28 @@ class Background(ABC):
             asked = self._asked
             return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """Tell the thread to end, and return at once."""
         self._stopping = True
         self._wake.set()
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait until the thread has ended, no longer than so many seconds; whether it has."""
         if self._thread is not None:
-            self._thread.join(timeout=30)
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+    def stop(self, seconds: float = MOST_SECONDS) -> None:
+        """End the thread; wait for that no longer than so many seconds."""
+        self.end()
+        self.has_ended(seconds)
         with self._idle:
             self._idle.notify_all()
+
+    def check_going(self) -> None:
+        """Raise Stopped if the thread is to end; for work of many pieces, before each of them."""
+        if self._stopping:
+            raise Stopped
 
     @property
     def has_died(self) -> bool:
@@ -73,6 +94,8 @@ class Background(ABC):
             try:
                 self.work()
                 self._has_defect = False
+            except Stopped:
+                return
             except Exception:
                 self._note_defect()
             with self._idle:

@@ -32,6 +32,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.service.answers.invocation import Invoker
 from millpond.service.answers.refresher import Refresher
 from millpond.service.answers.spread_scan import SpreadScans
+from millpond.service.background import MOST_SECONDS
 from millpond.service.backups import Backups
 from millpond.service.changes.advancer import Advancer
 from millpond.service.changes.change_log import ChangeReader
@@ -121,6 +122,10 @@ class PondSettings(TypedDict, total=False):
     ahead: int
     ceilings: Limits | None
     shared: SharedStore | str | None
+
+
+#: How long a closing pond waits for the tasks of its threads until it ends them.
+_TASK_SECONDS = 1.0
 
 
 class Components:
@@ -588,14 +593,30 @@ class Components:
             self.backups.stop()
             self.sinks.stop()
             self.replicas.stop()
-            self.refresher.stop()
-            self.plan_monitor.stop()
-            self.relaxing.stop()
-            self.advancer.stop()
-            self.maintenance.stop()
+            self._stop_threads()
             self.runtime.stop()
         finally:
             self._store.close()
+
+    def _stop_threads(self) -> None:
+        """End the threads; a task that one of them waits for ends with its thread, a bit later."""
+        threads = (
+            self.refresher,
+            self.plan_monitor,
+            self.relaxing,
+            self.advancer,
+            self.maintenance,
+        )
+        for thread in threads:
+            thread.end()
+        began = clock_time.monotonic()
+        for thread in threads:
+            while not thread.has_ended(_TASK_SECONDS):
+                if clock_time.monotonic() > began + MOST_SECONDS:
+                    break
+                # What its task has written so far is set aside when the store is opened.
+                self.runtime.end_tasks()
+            thread.stop(0.0)
 
     @property
     def joins(self) -> JoinMaintenance:

@@ -112,6 +112,29 @@ class IdMap(Mapping[int, V], Generic[V]):
         page = self._pages[number]
         return (number << _BITS) + max(p for p, value in enumerate(page) if value is not None)
 
+    def compare(self, before: IdMap[V]) -> tuple[list[int], list[int]]:
+        """Compare the keys of two maps; only pages that are not the same object are looked at.
+
+        Returns:
+            The keys that `before` does not have, and those that only `before` has, each ascending.
+
+        >>> one = IdMap[str]().with_changes({1: "a", 2: "b"})
+        >>> one.with_changes({3: "c"}, drop=[1]).compare(one)
+        ([3], [1])
+        """
+        fresh: list[int] = []
+        gone: list[int] = []
+        for number in sorted(self._pages.keys() | before._pages.keys()):
+            own, old = self._pages.get(number), before._pages.get(number)
+            if own is old:
+                continue
+            for place in range(_SIZE):
+                is_here = own is not None and own[place] is not None
+                was_there = old is not None and old[place] is not None
+                if is_here != was_there:
+                    (fresh if is_here else gone).append((number << _BITS) + place)
+        return fresh, gone
+
     def pages(self) -> Mapping[int, list[V | None]]:
         """The entries in pages; a page that is the same object in two maps has equal entries."""
         return self._pages

@@ -315,15 +315,16 @@ class Version:
                 return stream.pseudo(kind) if stream else None
         return None
 
-    def names(self) -> list[str]:
-        """List every name as declared, without the pseudo-streams, in alphabetical order."""
-        found = (self.definition(self.ids[name]) for name in self.ids)
-        return [
-            definition.name
-            for definition in found
-            if definition is not None
-            and not (isinstance(definition, StreamDef) and definition.is_change_log)
-        ]
+    def names(self, most_queries: int | None = None) -> list[str]:
+        """List every name as declared, without the pseudo-streams, in alphabetical order.
+
+        Args:
+            most_queries: If there are more queries than this, theirs are left out.
+        """
+        found: list[Definition] = [*self.named_streams(), *self.relations.values()]
+        if most_queries is None or len(self.queries) <= most_queries:
+            found += self.queries.sort_values()
+        return [d.name for d in sorted(found, key=lambda d: d.name.lower())]
 
     def named_streams(self) -> list[StreamDef]:
         """List the streams that have a name: all but the change logs of standing queries."""
@@ -394,6 +395,10 @@ class Version:
     def relation_deltas(self, relation_id: int) -> tuple[RelationDelta, ...]:
         """Return a relation's deltas in the order of their epochs."""
         return self.deltas.get(relation_id, ())
+
+    def slots_by_number(self, stream_id: int) -> IdMap[SlotRef]:
+        """Return a stream's live slots by their numbers."""
+        return self.states.get(stream_id, _NOTHING).slots
 
     def slots(self, stream_id: int) -> tuple[SlotRef, ...]:
         """Return a stream's live slots in ascending order; computed once per set of slots."""

@@ -212,6 +212,9 @@ class LocalRuntime:
     def measure_memory(self) -> RuntimeMemory:
         return RuntimeMemory({})
 
+    def end_tasks(self) -> None:
+        """Leave the tasks to end by themselves: they run in the threads that called for them."""
+
     def stop(self) -> None:
         with self._lock:
             self._open.clear()

@@ -91,6 +91,40 @@ def test_unchanged_code_is_loaded(folder: Path) -> None:
     assert [(path, path.stat().st_mtime_ns) for path in files(folder)] == before
 
 
+LOADED = "kernel._call is kernel._dispatcher"
+
+
+def test_what_is_on_disk_is_loaded_when_it_is_first_called(folder: Path) -> None:
+    assert run(folder) == (21, 0)
+    program = f"from kernel import kernel; print({LOADED}, kernel(10), kernel(11), {LOADED})"
+    assert start(folder, program).communicate(timeout=120)[0].split() == [
+        "False",
+        "21",
+        "23",
+        "True",
+    ]
+    whole = "from millpond.model.compiled import load_kernels; load_kernels()"
+    program = f"from kernel import kernel; {whole}; print({LOADED}, kernel(10))"
+    assert start(folder, program).communicate(timeout=120)[0].split() == ["True", "21"]
+
+
+def test_a_function_is_compiled_whose_callee_is_not_loaded_yet(folder: Path) -> None:
+    edit(folder / "callee.py", "import njit", "import types")
+    edit(
+        folder / "callee.py",
+        '@njit(inline="never")',
+        "from millpond.model.compiled import compiled\n@compiled(types.int64(types.int64))",
+    )
+    assert run(folder) == (21, 0)
+    edit(folder / "kernel.py", "+ 1", "+ 2")
+    assert run(folder) == (22, 0)
+    assert len(files(folder)) == 2
+    # Whether the callee is loaded or not, the caller is the same.
+    assert run(folder) == (22, 1)
+    program = f"import callee; callee.scaled(1); {RUN}"
+    assert start(folder, program).communicate(timeout=120)[0].split() == ["22", "1"]
+
+
 def test_processes_that_compile_at_once_leave_one_whole_file(folder: Path) -> None:
     processes = [start(folder) for _ in range(2)]
     for process in processes:

@@ -105,6 +105,29 @@ def test_a_defect_does_not_end_the_thread(worker: Worker, monkeypatch: pytest.Mo
     assert not worker.has_died
 
 
+def test_work_of_many_pieces_ends_with_the_piece_that_is_done(worker: Worker) -> None:
+    begun, may_go_on = threading.Event(), threading.Event()
+    pieces: list[int] = []
+
+    def each() -> None:
+        for piece in range(10):
+            worker.check_going()
+            pieces.append(piece)
+            begun.set()
+            may_go_on.wait(PATIENCE)
+
+    worker.each = each
+    worker.start()
+    worker.wake()
+    assert begun.wait(PATIENCE)
+    worker.end()
+    assert not worker.has_ended(0.0)
+    may_go_on.set()
+    assert worker.has_ended(PATIENCE)
+    assert pieces == [0]
+    assert not worker.has_died
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_ended_by_itself_has_died(worker: Worker) -> None:
     def end() -> None:

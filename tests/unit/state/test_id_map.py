@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.state.id_map import IdMap, PageSummaries
 
@@ -49,3 +51,30 @@ def test_the_greatest_key() -> None:
     entries = entries.with_changes({5: "", 300: "", 44: ""})
     assert entries.greatest() == 300
     assert entries.with_changes({}, drop=[300]).greatest() == 44
+
+
+_KEYS = st.sets(st.integers(0, 700))
+
+
+@given(_KEYS, _KEYS, _KEYS)
+def test_comparing_finds_the_keys_that_one_of_two_maps_has(
+    held: set[int], put: set[int], drop: set[int]
+) -> None:
+    before = IdMap[str]().with_changes({key: str(key) for key in held})
+    after = before.with_changes(dict.fromkeys(put, "another"), drop=drop)
+    assert after.compare(before) == (sorted({*after} - {*before}), sorted({*before} - {*after}))
+
+
+def test_comparing_looks_at_changed_pages_alone() -> None:
+    before = IdMap[str]().with_changes({key: str(key) for key in range(100_000)})
+    after = before.with_changes({100_000: ""}, drop=[7])
+
+    class Unread(list[str | None]):
+        def __getitem__(self, place: object) -> str | None:
+            raise AssertionError("a page that did not change is looked at")
+
+    for number, page in before.pages().items():
+        if after.pages()[number] is page:
+            unread = Unread(page)
+            before.pages()[number] = after.pages()[number] = unread  # type: ignore[index]
+    assert after.compare(before) == ([100_000], [7])

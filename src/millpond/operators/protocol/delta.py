@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,12 +43,16 @@ class Delta:
         at: int64, the instant from which each row counts.
         until: int64, the instant at which each row ceases to count; END: not known, or never.
         weight: int64, the number of copies, negative for a negative tuple.
+        is_canonical: Whether it is known that the rows are net changes in canonical order
+            (`engine/dataflow/net_changes.py`): no two rows of an instant are equal, weights are 1
+            or -1, no row has a negative zero.
     """
 
     rows: pa.RecordBatch
     at: Ints
     until: Ints
     weight: Ints
+    is_canonical: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.at)
@@ -76,11 +80,20 @@ class Delta:
         """Whether no row carries its expiration, so that rows leave only by negative tuples."""
         return bool((self.until >= END).all())
 
-    def take(self, places: Ints, needed: Set[int] | None = None) -> Delta:
-        """Take the rows at some places; columns not in `needed` become NULLs."""
+    def take(self, places: Ints) -> Delta:
+        return Delta(
+            self.rows.take(pa.array(places)),
+            self.at[places],
+            self.until[places],
+            self.weight[places],
+        )
+
+    def choose(self, places: Ints, needed: Set[int] | None = None) -> Delta:
+        """Take the rows at ascending places; columns not in `needed` become NULLs."""
+        if len(places) == len(self):
+            return self
         if needed is None or len(needed) == self.rows.num_columns:
-            rows = self.rows.take(pa.array(places))
-            return Delta(rows, self.at[places], self.until[places], self.weight[places])
+            return replace(self.take(places), is_canonical=self.is_canonical)
         wanted = sorted(needed)
         taken = self.rows.select(wanted).take(pa.array(places)) if wanted else None
         given = dict(zip(wanted, taken.columns, strict=True)) if taken is not None else {}
@@ -89,7 +102,7 @@ class Delta:
 
     def where(self, chosen: Bools, needed: Set[int] | None = None) -> Delta:
         """Select the rows where `chosen` is true; columns not in `needed` become NULLs."""
-        return self if chosen.all() else self.take(np.flatnonzero(chosen), needed)
+        return self if chosen.all() else self.choose(np.flatnonzero(chosen), needed)
 
     def since(self, instant: int) -> Delta:
         """Restrict it to an instant and later: rows that came before come at that instant."""

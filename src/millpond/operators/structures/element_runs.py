@@ -20,7 +20,7 @@ from millpond.model.time import BEGINNING
 from millpond.operators.protocol.delta import Bools, Ints
 
 
-class Run(Protocol):
+class TimedRun(Protocol):
     """Elements in the order of their timestamps, of which there is at least one if it is kept."""
 
     def __len__(self) -> int: ...
@@ -40,11 +40,11 @@ class Run(Protocol):
         """The timestamp of the last."""
         ...
 
-    def between(self, low: float, high: float) -> Run:
+    def between(self, low: float, high: float) -> TimedRun:
         """The elements with timestamps from `low` up to `high`."""
         ...
 
-    def where(self, chosen: Bools) -> Run:
+    def where(self, chosen: Bools) -> TimedRun:
         """The elements where `chosen` is true."""
         ...
 

@@ -95,10 +95,13 @@ def select_rows(
         scalars.since,
     )
     places = np.flatnonzero(chosen)
-    rows = found if len(places) == len(found) else found.take(places, needed)
+    left = found.choose(places, needed)
     if found is not delta:
-        return rows
-    return ChosenDelta(rows.rows, rows.at, rows.until, rows.weight, delta.at, places)
+        return left
+    net = left.is_canonical
+    return ChosenDelta(
+        left.rows, left.at, left.until, left.weight, delta.at, places, is_canonical=net
+    )
 
 
 def _retry_on_net_rows(

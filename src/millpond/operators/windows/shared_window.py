@@ -50,7 +50,7 @@ from millpond.operators.structures.element_runs import (
     ElementRun,
     LentRun,
     Places,
-    Run,
+    TimedRun,
     find_number,
 )
 from millpond.operators.structures.lifetimes import find_lives
@@ -72,7 +72,7 @@ class KeptDelta(Delta):
         now: The elements of this step.
     """
 
-    before: Sequence[Run] = ()
+    before: Sequence[TimedRun] = ()
     now: ElementRun = field(default_factory=lambda: NOTHING)
 
 
@@ -181,10 +181,10 @@ class KeepingElements:
         self._drop(lent)
         return KeptDelta(delta.rows, delta.at, delta.until, delta.weight, before, now)
 
-    def _list_runs(self, lent: KeptDelta | None) -> tuple[Run, ...]:
+    def _list_runs(self, lent: KeptDelta | None) -> tuple[TimedRun, ...]:
         """List the elements of the steps before."""
         if not any(isinstance(run, Places) for run in self._runs):
-            return cast(tuple[Run, ...], self._runs)
+            return cast(tuple[TimedRun, ...], self._runs)
         assert lent is not None
         kept = cast(Sequence[ElementRun], lent.before)
         return tuple(LentRun(run, kept) if isinstance(run, Places) else run for run in self._runs)
@@ -379,7 +379,7 @@ class SharedWindowing:
         parts += [part for run in going if (part := self._find_part(run, -1)) is not None]
         return self._put_together(parts) if parts else Delta.empty(self._schema)
 
-    def _find_part(self, run: Run, weight: int) -> _Part | None:
+    def _find_part(self, run: TimedRun, weight: int) -> _Part | None:
         """Find which elements of a run come or go, and when; None if none does."""
         if not len(run):
             return None
@@ -412,12 +412,12 @@ class SharedWindowing:
 class _Part:
     """Elements that come (weight 1) or go (-1), each at an instant, which ascend."""
 
-    run: Run
+    run: TimedRun
     at: Ints
     weight: int
 
 
-def _find_runs(runs: Sequence[Run], low: int, high: int) -> Iterator[Run]:
+def _find_runs(runs: Sequence[TimedRun], low: int, high: int) -> Iterator[TimedRun]:
     """Find the elements with timestamps from `low` up to `high`."""
     if high < low:
         return

@@ -81,8 +81,14 @@ def see_definition(table: exp.Table, found: Definition | None) -> Definition | N
     return replace(found, schema=found.schema.as_of(epoch))
 
 
+#: Among more names none is looked for: a comparison of two takes some 50 µs.
+MOST_COMPARED = 2_000
+
+
 def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Find the candidate the user most probably means, in the candidate's spelling, or None.
+
+    Among more than `MOST_COMPARED` names only one that differs in underscores or case is found.
 
     >>> find_nearest("flihgts", ["flights", "weather"])
     'flights'
@@ -94,6 +100,8 @@ def find_nearest(name: str, candidates: Iterable[str]) -> str | None:
     for candidate in spelling:
         if wanted and (candidate.replace("_", "") == wanted.replace("_", "")):
             return spelling[candidate]
+    if len(spelling) > MOST_COMPARED:
+        return None
     close = difflib.get_close_matches(wanted, sorted(spelling), n=1, cutoff=0.6)
     return spelling[close[0]] if close else None
 

@@ -44,6 +44,9 @@ def load_code() -> None:
     import millpond.runtime.join_tasks
     import millpond.runtime.spark.batches
     import millpond.state.shared.shared_store  # noqa: F401
+    from millpond.model.compiled import load_kernels
+
+    load_kernels()
 
 
 def is_copy(entry: str) -> bool:

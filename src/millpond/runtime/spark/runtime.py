@@ -119,6 +119,9 @@ class SparkRuntime:
         self._is_warm = threading.Event()
         self._given_before: Counter[str] = Counter()
         self._causes: dict[int, Exception] = {}
+        #: The tag of the jobs of `run`, and whether these are ended.
+        self._tag = f"millpond-run-{uuid.uuid4().hex}"
+        self._ends_tasks = False
         #: Streams whose histories were read to their end since the start.
         self._histories_read: set[int] = set()
 
@@ -293,7 +296,7 @@ class SparkRuntime:
     def run(
         self, task: Callable[[Job], Done], jobs: Sequence[Job], near: Sequence[str] = ()
     ) -> list[Done]:
-        return self._run(task, jobs, near, "maintenance")
+        return self._run(task, jobs, near, "maintenance", self._tag)
 
     def _run(
         self,
@@ -301,7 +304,7 @@ class SparkRuntime:
         jobs: Sequence[Job],
         near: Sequence[str],
         pool: str,
-        tag: str | None = None,
+        tag: str,
     ) -> list[Done]:
         if not jobs:
             return []
@@ -309,8 +312,9 @@ class SparkRuntime:
         with self._machine.using():
             context = self.spark.sparkContext
             context.setLocalProperty("spark.scheduler.pool", pool)
-            if tag is not None:
-                context.addJobTag(tag)
+            context.addJobTag(tag)
+            if self._ends_tasks and tag == self._tag:
+                raise MillpondError("POND-410", "the pond is being closed")
             collected = self._collect(
                 lambda: distribute(context, InWorker(task, self._store), jobs, near).collect()
             )
@@ -378,6 +382,12 @@ class SparkRuntime:
 
     def measure_memory(self) -> RuntimeMemory:
         return self._machine.measure_memory()
+
+    def end_tasks(self) -> None:
+        self._ends_tasks = True
+        if self._machine.trouble is None:
+            with suppress(Exception):  # it ends just now, and its tasks with it
+                self.spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def stop(self) -> None:
         logging.getLogger("py4j").setLevel(logging.CRITICAL)

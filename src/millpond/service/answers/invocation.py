@@ -20,13 +20,12 @@ from millpond.catalog.tolerance import Reduction
 from millpond.confined.room import Room
 from millpond.confined.turns import Turn
 from millpond.engine.invocation.window_slices import SegmentView, WindowSlice, full_since
-from millpond.engine.joins.projection import JoinedRows, take_joined
+from millpond.engine.joins.projection import JoinedRows
 from millpond.engine.scalars.residual_query import (
     Limits,
     OwnFunctions,
     Residual,
     too_many_rows_error,
-    too_much_memory_error,
 )
 from millpond.errors import MillpondError
 from millpond.model.budget import Budget
@@ -36,6 +35,7 @@ from millpond.model.windows import Rows, interval
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.service.answers.approximations import bound_approximations
 from millpond.service.answers.estimate_functions import estimate_functions
+from millpond.service.answers.evaluation import Evaluation
 from millpond.service.answers.grouped_aggregates import SegmentGroups
 from millpond.service.answers.kept_answers import KeptAnswers
 from millpond.service.answers.kept_totals import KeptTotals
@@ -58,7 +58,6 @@ from millpond.service.ingest.floors import FloorsInFlight
 from millpond.service.ingest.intake import Intake
 from millpond.service.ingest.relations import Relations
 from millpond.service.ingest.sequencer import Sequencer
-from millpond.service.queries.join_use import join_window_slices
 from millpond.service.queries.prepared import PreparedQuery, stream_of
 from millpond.service.results import Answer
 from millpond.state.epoch_log import EpochLog
@@ -388,29 +387,9 @@ class Invoker:
         turn: Turn,
     ) -> pa.Table:
         """Evaluate a query over its slices, or over stored joined rows, in a turn."""
-        bound = query.bound
         limits = query.limits.cap(self._ceilings)
-        is_stored = joined is not None
-        if query.join is not None and joined is None:
-            joined = join_window_slices(query.join, bound, slices, turn)
-        if joined is not None and query.projected is not None:
-            return query.projected.project(joined, limits)
-        sql, tables = bound.residual_sql, dict(slices)
-        if joined is not None:
-            assert bound.join is not None
-            taken: dict[str, pa.Table] = {}
-            for number, at in enumerate(bound.join.leaves):
-                leaf = bound.streams[at]
-                rows = take_joined(joined, number, leaf.columns, turn)
-                if rows is None:
-                    break
-                taken[leaf.table] = rows
-            if len(taken) == len(bound.join.leaves):
-                sql, tables = bound.joined_sql, tables | taken
-            elif is_stored:
-                raise too_much_memory_error()
-        answer = self._residual.evaluate(sql, tables, limits, own, turn)
-        return narrow_integers(answer.rename_columns(list(bound.output.names)))
+        evaluation = Evaluation(self._residual, query, slices, limits, own, turn)
+        return narrow_integers(evaluation.evaluate(joined))
 
     def _views(
         self, version: Version, query: PreparedQuery, number: int, stream: StreamDef, at: int

@@ -34,6 +34,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.runtime.shards import advance_shard
 from millpond.runtime.shards.advance_shard import ShardResult
 from millpond.service.answers.leaf_scan import Files
+from millpond.service.background import MOST_SECONDS
 from millpond.service.changes.advance_change import (
     Gained,
     list_switches,
@@ -147,11 +148,21 @@ class Advancer:
             self._asked += 1
         self._wake.set()
 
-    def stop(self) -> None:
+    def end(self) -> None:
+        """Tell the thread to end, and return at once."""
         self.stopping = True
         self._wake.set()
+
+    def has_ended(self, seconds: float) -> bool:
+        """Wait until the thread has ended, no longer than so many seconds; whether it has."""
         if self._thread is not None:
-            self._thread.join(timeout=30)
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+    def stop(self, seconds: float = MOST_SECONDS) -> None:
+        """End the thread; wait for that no longer than so many seconds."""
+        self.end()
+        self.has_ended(seconds)
         self._notify()
 
     def _notify(self) -> None:

@@ -157,7 +157,7 @@ class Sequencer(Pipeline):
             low, deferred = divided.low, divided.waiting
             stem, upto = self._stems.snapshot_of(version, stream_id, divided.matched)
         else:
-            stem, upto = self._stems.snapshot(version, stream_id)
+            stem, upto = self._stems.snapshot_at_hand(version, stream_id)
         accounts = self._stems.accounts(stream_id)
         return StreamPlan(
             stream_id,

@@ -6,8 +6,9 @@ never runs. Small segments get no files: they are soon merged, and reading them 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from pathlib import Path
 
 from millpond.catalog.objects import QueryDef, StreamDef
@@ -27,6 +28,9 @@ STORED_ROWS = 1 << 14
 _MOST_SEGMENTS = 4
 #: Files of a segment's totals from which on they are written anew as one.
 _MOST_FILES = 8
+
+#: What a text has that aggregates: a call, or groups without one.
+_AGGREGATES = re.compile(r"(?i)\(|\bGROUP\b|\bDISTINCT\b")
 
 
 def list_measured(
@@ -67,6 +71,7 @@ class AggregateMaintenance:
         registrar: Binds queries.
         kept: The totals.
         tasks: Runs tasks over segments.
+        check: Called before each query that has to be bound; raises if the thread is to end.
     """
 
     def __init__(
@@ -76,12 +81,14 @@ class AggregateMaintenance:
         registrar: Registrar,
         kept: KeptTotals,
         tasks: SegmentTasks,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._log = epochs
         self._registrar = registrar
         self._kept = kept
         self._tasks = tasks
+        self._check = check
         self._queries: IdMap[QueryDef] | None = None
         self._segments: IdMap[SegmentRef] | None = None
         #: By query, its definition, and what it asks for of which stream.
@@ -131,9 +138,13 @@ class AggregateMaintenance:
     def _list_page(self, queries: Iterable[QueryDef]) -> dict[int, set[Measured]]:
         """What some queries ask for, by stream; of those that are as they were it is known."""
         wanted: defaultdict[int, set[Measured]] = defaultdict(set)
+        has_views = any(relation.view for relation in self._version.relations.values())
         for query in queries:
+            if not has_views and not _AGGREGATES.search(query.text):
+                continue  # a hundred thousand selections are not bound for this
             known = self._of_query.get(query.id)
             if known is None or known[0] is not query:
+                self._check()
                 own = list_measured(self._registrar, self._version, query)
                 known = self._of_query[query.id] = query, own
             if known[1] is not None and known[1][1] and query.active:

@@ -7,7 +7,6 @@ after a crash, backfill compares again.
 
 from __future__ import annotations
 
-import shutil
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +20,6 @@ from millpond.service.maintenance.suspensions import Suspensions
 from millpond.service.queries.query_stems import QueryStems
 from millpond.state.epoch.epoch_change import EpochChange
 from millpond.state.epoch_log import EpochLog
-from millpond.state.file_share import withdraw_scratch
 from millpond.state.version import MatchRef, SegmentRef, Version
 
 #: Tasks a backfill is divided into.
@@ -107,32 +105,27 @@ class Backfill:
     def _match(
         self, version: Version, stream_id: int, low: int, segments: list[SegmentRef]
     ) -> None:
-        stem, upto, files = self._stems.part(version, stream_id, low)
-        if stem is None:
-            return
-        jobs = [
-            BackfillJob(
-                str(self._store),
-                tuple((s.id, s.path, s.checksum) for s in share),
-                str(stem),
-                low,
-                upto,
-                version.added_columns(stream_id),
-            )
-            for share in shares(segments, PARALLELISM)
-        ]
-        try:
+        with self._stems.part(version, stream_id, low) as (stem, upto):
+            if stem is None:
+                return
+            jobs = [
+                BackfillJob(
+                    str(self._store),
+                    tuple((s.id, s.path, s.checksum) for s in share),
+                    str(stem),
+                    low,
+                    upto,
+                    version.added_columns(stream_id),
+                )
+                for share in shares(segments, PARALLELISM)
+            ]
             shared = self._tasks.run(backfill, jobs, segments)
-            done = [item for items in shared for item in items]
-            matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
-            if matches:
-                # Matches of some slots alone, made while the others waited, are among the new ones.
-                parts = [m for d in done for m in version.matches(d.segment_id) if m.low > low]
-                self._log.commit(EpochChange(kind="backfill", matches=matches, drop_matches=parts))
-        finally:
-            shutil.rmtree(files[0].parent, ignore_errors=True)
-            for file in files:
-                withdraw_scratch(file)
+        done = [item for items in shared for item in items]
+        matches = [match_ref(d.segment_id, d.low, d.upto, d.file) for d in done]
+        if matches:
+            # Matches of some slots alone, made while the others waited, are among the new ones.
+            parts = [m for d in done for m in version.matches(d.segment_id) if m.low > low]
+            self._log.commit(EpochChange(kind="backfill", matches=matches, drop_matches=parts))
         for item in done:
             self._suspensions.suspend_failed(stream_id, item.failed)
 

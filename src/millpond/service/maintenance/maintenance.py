@@ -88,7 +88,7 @@ class Maintenance(Background):
         self._registrar = registrar
         self._runtime = runtime
         self._failed = False
-        self._needs = WindowNeeds(registrar)
+        self._needs = WindowNeeds(registrar, self.check_going)
         self._weights = StreamWeights()
         #: Per stream and kind of work, the state in which there was nothing to do.
         self._up_to_date: defaultdict[int, dict[str, StreamState]] = defaultdict(dict)
@@ -105,7 +105,9 @@ class Maintenance(Background):
         self._backfill = Backfill(store, epochs, stems, runtime, self._tasks, self.suspensions)
         self._summaries = SummaryMaintenance(store, epochs, summaries, self._tasks)
         self._kept = kept
-        self._totals = AggregateMaintenance(store, epochs, registrar, kept, self._tasks)
+        self._totals = AggregateMaintenance(
+            store, epochs, registrar, kept, self._tasks, self.check_going
+        )
         self._reductions = ReductionMaintenance(epochs, registrar, actions)
         self._shared_logs = SharedLogMaintenance(store, epochs, self._tasks, _MERGED_ROWS)
         #: Held in each round, and by who needs segments, joins and summaries to stay as they are.

@@ -11,6 +11,8 @@ followed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from millpond.catalog.objects import QueryDef
 from millpond.catalog.tolerance import Reduction
 from millpond.planner.approximate.reductions import measure_given_up, survey
@@ -19,12 +21,17 @@ from millpond.service.queries.options import static_reduction
 from millpond.service.queries.reductions import decide, granted_bytes, predict_query
 from millpond.service.queries.registration import Registrar
 from millpond.state.epoch_log import EpochLog
+from millpond.state.id_map import PageSummaries
 from millpond.state.version import Version
 
 #: How many times as many elements a stream has to have got before queries are looked at again.
 _GROWN = 1.25
 #: The parts of the grant between which what a reduced query needs may be.
 _LEAST, _MOST = 0.5, 1.25
+
+
+def _choose_tolerant(queries: Iterable[QueryDef]) -> list[int]:
+    return [query.id for query in queries if "tolerate" in query.options]
 
 
 class ReductionMaintenance:
@@ -40,6 +47,7 @@ class ReductionMaintenance:
         self._log, self._registrar, self._actions = log, registrar, actions
         #: The queries of a version, and those of them that tolerate something.
         self._tolerant: tuple[object, list[int]] = (None, [])
+        self._by_page = PageSummaries[QueryDef, list[int]](_choose_tolerant)
         #: When queries were last looked at: the grant, and how many elements each stream had got.
         self._looked: tuple[object, dict[int, int]] = (None, {})
 
@@ -54,7 +62,7 @@ class ReductionMaintenance:
     def _list_tolerant(self, version: Version) -> list[int]:
         known, found = self._tolerant
         if known is not version.queries:
-            found = [q.id for q in version.queries.values() if "tolerate" in q.options]
+            found = [id for own in self._by_page.of(version.queries) for id in own]
             self._tolerant = (version.queries, found)
         return found
 

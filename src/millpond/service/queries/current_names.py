@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 
 from millpond.catalog.objects import Definition, FunctionDef, SummaryDef, fold_name
+from millpond.planner.resolve.names import MOST_COMPARED
 from millpond.state.epoch_log import EpochLog
 
 
@@ -18,7 +19,7 @@ class CurrentNames:
         return self._log.version.find(name)
 
     def names(self) -> list[str]:
-        return self._log.version.names()
+        return self._log.version.names(MOST_COMPARED)
 
     def function(self, name: str) -> FunctionDef | None:
         return self._log.version.functions.get(name)

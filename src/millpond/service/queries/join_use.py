@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from millpond.catalog.objects import StreamDef
-from millpond.confined.turns import NeedsMoreError, Turn
-from millpond.engine.joins.join import TooManyPairs, join_slices
+from millpond.confined.turns import Turn
+from millpond.engine.joins.join import join_slices
 from millpond.engine.joins.join_stem import JoinSteM, StemPart, with_time
 from millpond.engine.joins.keys import Numbers
 from millpond.engine.joins.plan import JoinPlan, plan_join
@@ -97,12 +97,11 @@ def join_window_slices(
 ) -> SlicedRows | None:
     """The rows of the windows' slices that join.
 
-    None when the join is better left to DuckDB, which need not hold all pairs at once: there are
-    too many for a query's memory, or a factor cannot be evaluated over a whole slice (a query may
-    guard it with another predicate).
+    None when the join is left to DuckDB: a factor cannot be evaluated over a whole slice (a query
+    may guard it with another predicate).
 
     Raises:
-        NeedsMoreError: there are too many pairs for this turn.
+        TooManyPairs: there are too many pairs for this turn.
     """
     assert bound.join is not None
     own = [slices[bound.streams[leaf].table] for leaf in bound.join.leaves]
@@ -112,9 +111,5 @@ def join_window_slices(
     ]
     try:
         return SlicedRows(own, join_slices(plan, stems, turn.memory // PAIR_BYTES))
-    except TooManyPairs:
-        if not turn.has_most:
-            raise NeedsMoreError from None
-        return None
     except MillpondError:
         return None

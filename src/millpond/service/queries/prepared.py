@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+import pyarrow as pa
 from sqlglot import exp
 
 from millpond.catalog.objects import QueryDef, StreamDef
@@ -26,6 +27,7 @@ from millpond.errors import MillpondError, Span
 from millpond.model.kept_property import kept_property
 from millpond.planner.approximate.reductions import ReducedQuery, Survey, reduce_query, survey
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
+from millpond.planner.lumped.lumped_query import LumpedQuery, write_lumped_query
 from millpond.service.queries.join_use import join_of
 from millpond.service.queries.options import option, static_reduction, tolerance_of
 from millpond.service.queries.query_stems import slot_key
@@ -91,6 +93,20 @@ class PreparedQuery:
     def projected(self) -> JoinProjection | None:
         """The projection of joined rows that is the answer, if nothing else is left to do."""
         return projection_of(self.bound, self.join) if self.join is not None else None
+
+    def over_lumps(self, slices: Mapping[str, pa.Schema]) -> LumpedQuery | None:
+        """The query over lumps of its slices' rows, which have these columns; None: it has none."""
+        known = self._over_lumps
+        key = tuple(slices.items())
+        if key not in known:
+            bound = self.bound
+            found = write_lumped_query(bound.tree, bound.literals, slices)
+            known[key] = None if any(leaf.hidden for leaf in bound.streams) else found
+        return known[key]
+
+    @kept_property
+    def _over_lumps(self) -> dict[tuple[tuple[str, pa.Schema], ...], LumpedQuery | None]:
+        return {}
 
 
 def prepare(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError, Span
-from millpond.planner.resolve.names import did_you_mean
+from millpond.planner.resolve.names import MOST_COMPARED, did_you_mean
 from millpond.service.queries.query_selection import QuerySelection, state_of, tags_of
 from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import Version
@@ -193,11 +193,11 @@ def find_query(
             text=text,
             span=span,
         )
-    queries = [n for n in version.names() if isinstance(version.find(n), QueryDef)]
+    few = version.queries.sort_values() if len(version.queries) <= MOST_COMPARED else ()
     raise MillpondError(
         "CQL-201",
         f'no query "{name}"',
-        hint=did_you_mean(name, queries) or "SHOW QUERIES lists them.",
+        hint=did_you_mean(name, [q.name for q in few]) or "SHOW QUERIES lists them.",
         text=text,
         span=span,
     )

@@ -3,11 +3,15 @@
 A slot is a predicate with a number in its stream's Query SteM. Queries with equal predicates share
 one. The catalog (epoch log) has the slots; this module keeps the driver's working copy of them, and
 writes snapshot files of it for workers.
+
+To lay out a hundred thousand queries that are new takes seconds. Whoever registers, drops, or is
+planned for another stream does not wait for that: a SteM is laid out under a lock of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import shutil
 import threading
 import uuid
@@ -16,22 +20,25 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-
 from millpond.engine.eddy.eddy import Ledger
 from millpond.engine.eddy.routing import Account
 from millpond.engine.matching.query_stem import QuerySteM, snapshot_queries
 from millpond.engine.matching.results_structure import OTHERS
+from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.model.owner_only import make_directory
 from millpond.runtime.batch_tasks import BuiltSegment
 from millpond.state.file_share import publish_scratch, withdraw_scratch
+from millpond.state.id_map import IdMap
 from millpond.state.store import new_path
 from millpond.state.version import SlotRef, Version
 
+log = logging.getLogger("millpond.queries")
+
 #: Snapshots whose files stay: a batch may still run with one.
 _SNAPSHOTS_KEPT = 16
-_NONE = np.zeros(0, np.int64)
+#: So many queries that come or go together are laid out behind what else goes on: it takes 0.1 s.
+_VERY_MANY = 4_096
 
 
 class _Stem:
@@ -39,9 +46,16 @@ class _Stem:
 
     def __init__(self, stem: QuerySteM) -> None:
         self.stem = stem
-        self.live = _NONE  # slots, ascending
-        self.seen: tuple[SlotRef, ...] = ()
-        self.upto = 0
+        #: Held while the SteM is changed and laid out.
+        self.building = threading.Lock()
+        #: The slots that the SteM has.
+        self.slots: IdMap[SlotRef] = IdMap()
+        #: What `slots` was made from, where that was no map.
+        self.chosen: tuple[SlotRef, ...] = ()
+        #: What `snapshot` gave last.
+        self.newest: tuple[str | None, int] = None, 0
+        #: Whether very many queries are laid out now.
+        self.is_long = False
         self.file: Path | None = None
         self.files: deque[list[Path]] = deque()
         self.ledger = Ledger()
@@ -50,13 +64,38 @@ class _Stem:
         self.spent: Counter[str] = Counter()
         self._most_accounts = 256
 
+    def take_over(self, slots: IdMap[SlotRef]) -> bool:
+        """Have the SteM hold these slots; whether it held others. `building` is held."""
+        if slots is self.slots:
+            return False
+        fresh, gone = slots.compare(self.slots)
+        self.slots = slots
+        for number in gone:
+            self.stem.remove(number)
+        for number in fresh:
+            self.stem.add_packed(number, slots[number].factors)
+        return bool(fresh or gone)
+
+    def takes_long(self, slots: IdMap[SlotRef]) -> bool:
+        """Whether it takes long to take these slots over: very many have come or gone."""
+        return abs(len(slots) - len(self.slots)) >= _VERY_MANY
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the newest snapshot could not be written."""
+        return self.file is None and len(self.slots) > 0
+
     def forget_dropped(self) -> None:
         """Drop the accounts of expressions that no query has any more, now and then."""
         accounts = self.ledger.accounts
-        if len(accounts) > self._most_accounts:
+        if len(accounts) <= self._most_accounts or not self.building.acquire(blocking=False):
+            return
+        try:
             live = self.stem.expressions() | set(self.stem.schema.names)
-            self.ledger.accounts = {name: a for name, a in accounts.items() if name in live}
-            self._most_accounts = max(256, 2 * len(self.ledger.accounts))
+        finally:
+            self.building.release()
+        self.ledger.accounts = {name: a for name, a in accounts.items() if name in live}
+        self._most_accounts = max(256, 2 * len(self.ledger.accounts))
 
 
 class QueryStems:
@@ -70,15 +109,17 @@ class QueryStems:
         #: The parts of them that are matched while lighter queries wait.
         self._heavy: dict[int, _Stem] = {}
         self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
+        self._counting = threading.Lock()
         self._kept: Counter[Path] = Counter()
         #: The files that workers on other machines were given.
         self._given: set[Path] = set()
+        #: Held for as long as it takes to look, or to write files; a SteM's own lock comes first.
         self._lock = threading.RLock()
 
     def load(self, version: Version) -> None:
         """Take over the catalog's slots at start, and remove snapshots of earlier processes."""
         for left in (self._store / "stems").iterdir():
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
         for query_id in version.queries:
             for leaf in version.leaves(query_id):
                 if leaf.slot is not None:
@@ -86,19 +127,19 @@ class QueryStems:
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
         """Count one more user of each (stream, slot): queries were registered."""
-        with self._lock:
+        with self._counting:
             for stream_id, slot in slots:
                 self._users[stream_id][slot] += 1
 
     def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Find the slots that have no user any more once each has lost one."""
         leaving = Counter(slots)
-        with self._lock:
+        with self._counting:
             return [s for s, count in leaving.items() if self.users(*s) <= count]
 
     def disuse(self, slots: Iterable[tuple[int, int]]) -> None:
         """Count one user less of each (stream, slot): queries were dropped or deactivated."""
-        with self._lock:
+        with self._counting:
             for stream_id, slot in slots:
                 users = self._users[stream_id]
                 users[slot] -= 1
@@ -114,51 +155,81 @@ class QueryStems:
 
         Only blocks that changed are built again; without a live slot there is no file.
         """
-        with self._lock:
-            held = self._stems.get(stream_id)
-            if held is None or held.stem.schema != version.streams[stream_id].schema:
-                held = _Stem(QuerySteM(version.streams[stream_id].schema))
-                self._stems[stream_id] = held
-            slots = version.slots(stream_id)
-            upto = version.next_slot(stream_id)
-            if self._synchronise(held, slots) or held.upto != upto:
-                held.upto = upto
-                self._write(held)
-            return (str(held.file) if len(held.live) else None), upto
+        held = self._held(self._stems, version, stream_id)
+        slots, upto = version.slots_by_number(stream_id), version.next_slot(stream_id)
+        with held.building:
+            held.is_long = held.takes_long(slots)
+            try:
+                is_changed = held.take_over(slots)
+                if is_changed or held.newest[1] != upto or held.is_unwritten:
+                    self._write(held)
+                held.newest = (str(held.file) if len(slots) else None), upto
+            finally:
+                held.is_long = False
+            return held.newest
+
+    def snapshot_at_hand(self, version: Version, stream_id: int) -> tuple[str | None, int]:
+        """As `snapshot`; but while very many new queries are laid out, the one before them.
+
+        A batch that is matched with that one is not held up by them. Backfill matches its segments
+        with the others, as it does those that are kept.
+        """
+        held = self._held(self._stems, version, stream_id)
+        if not held.is_long:
+            if not held.takes_long(version.slots_by_number(stream_id)):
+                return self.snapshot(version, stream_id)
+            threading.Thread(
+                target=self._lay_out_behind,
+                args=(held, version, stream_id),
+                name="query-layout",
+                daemon=True,
+            ).start()
+        return held.newest
+
+    def _lay_out_behind(self, held: _Stem, version: Version, stream_id: int) -> None:
+        if held.is_long:
+            return  # another thread does it
+        try:
+            self.snapshot(version, stream_id)
+        except Exception as error:  # each batch tries again
+            log.warning("queries cannot be laid out: %s", error, extra={"stream": stream_id})
 
     def snapshot_of(
         self, version: Version, stream_id: int, slots: tuple[SlotRef, ...]
     ) -> tuple[str | None, int]:
         """As `snapshot`, of these slots alone."""
-        with self._lock:
-            held = self._heavy.get(stream_id)
-            if held is None or held.stem.schema != version.streams[stream_id].schema:
-                held = self._heavy[stream_id] = _Stem(QuerySteM(version.streams[stream_id].schema))
-            if self._synchronise(held, slots):
+        held = self._held(self._heavy, version, stream_id)
+        with held.building:
+            chosen = held.slots
+            if slots is not held.chosen:
+                chosen = IdMap[SlotRef]().with_changes({s.slot: s for s in slots})
+                held.chosen = slots
+            if held.take_over(chosen) or held.is_unwritten:
                 self._write(held)
-            file = str(held.file) if len(held.live) else None
+            file = str(held.file) if len(held.slots) else None
             return file, version.next_slot(stream_id)
 
-    @staticmethod
-    def _synchronise(held: _Stem, slots: tuple[SlotRef, ...]) -> bool:
-        if slots is held.seen:
-            return False
-        held.seen = slots
-        numbers = np.fromiter((s.slot for s in slots), np.int64, len(slots))
-        gone, fresh = np.setdiff1d(held.live, numbers), ~np.isin(numbers, held.live)
-        for slot in gone.tolist():
-            held.stem.remove(slot)
-        for index in np.flatnonzero(fresh).tolist():
-            held.stem.add_packed(slots[index].slot, slots[index].factors)
-        held.live = np.sort(numbers)
-        return bool(len(gone) or fresh.any())
+    def _held(self, stems: dict[int, _Stem], version: Version, stream_id: int) -> _Stem:
+        """A stream's SteM; a new one if the stream has other columns now."""
+        schema = version.streams[stream_id].schema
+        with self._lock:
+            held = stems.get(stream_id)
+            if held is None or held.stem.schema != schema:
+                held = stems[stream_id] = _Stem(QuerySteM(schema))
+            return held
 
     def _write(self, held: _Stem) -> None:
         """Write the snapshot; files of the last few stay for batches that still run."""
+        snapshot = held.stem.snapshot() if len(held.slots) else None
+        with self._lock:
+            self._write_files(held, snapshot)
+
+    def _write_files(self, held: _Stem, snapshot: StemSnapshot | None) -> None:
         held.file = None
-        if len(held.live):
-            held.file = new_path(self._store, "stems")
-            held.files.append(self._give(held.stem.snapshot().save(held.file)))
+        if snapshot is not None:
+            file = new_path(self._store, "stems")
+            held.files.append(self._give(snapshot.save(file)))
+            held.file = file
             held.stem.release(self._store / "stems")
         self._kept = +self._kept
         spare = len(held.files) - _SNAPSHOTS_KEPT
@@ -194,15 +265,20 @@ class QueryStems:
                 if stem is not None:
                     self._kept[Path(stem)] -= 1
 
-    def part(
-        self, version: Version, stream_id: int, low: int
-    ) -> tuple[Path | None, int, list[Path]]:
-        """A snapshot of the live slots ≥ `low` alone, for a backfill: (file, upto, all files)."""
+    @contextmanager
+    def part(self, version: Version, stream_id: int, low: int) -> Iterator[tuple[Path | None, int]]:
+        """A snapshot of the live slots ≥ `low`, for a backfill in the block: (file, upto)."""
         upto = version.next_slot(stream_id)
+        if not low:  # all of them: they are laid out for batches, too
+            file, upto = self.snapshot(version, stream_id)
+            with self.keep_files(file):
+                yield (None if file is None else Path(file)), upto
+            return
         # By number: a registration among tens of thousands looks at its own.
         slots = [s for n in range(low, upto) if (s := version.slot(stream_id, n)) is not None]
         if not slots:
-            return None, upto, []
+            yield None, upto
+            return
         schema = version.streams[stream_id].schema
         part = snapshot_queries([(s.slot, Factors.unpack(s.factors)) for s in slots], schema)
         # A folder of its own: blocks are shared by name, and these go when the backfill is done.
@@ -211,7 +287,12 @@ class QueryStems:
         files = part.save(folder / "part")
         for path in files:
             publish_scratch(path)
-        return folder / "part", upto, files
+        try:
+            yield folder / "part", upto
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            for path in files:
+                withdraw_scratch(path)
 
     # -- routing -------------------------------------------------------------------------------
 

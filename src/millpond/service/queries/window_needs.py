@@ -1,23 +1,25 @@
 """Which elements of a stream registered windows need, so that they are kept (SEMANTICS, section 5).
 
 Maintenance asks after every batch, so the cost must not grow with the number of queries. What all
-queries need together is computed again only when a query came or went; what one query needs is
-computed once.
+queries need together is computed again only when a query came or went, and then from what each page
+of queries needs; what one text needs is computed once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.model.time import BEGINNING, END
 from millpond.model.windows import Now, Period, Range, Window
-from millpond.service.queries.registration import Registrar, is_unbound
-from millpond.state.id_map import IdMap
+from millpond.planner.bind.bound_query import BoundQuery
+from millpond.service.queries.registration import Registrar
+from millpond.state.id_map import IdMap, PageSummaries
 from millpond.state.version import Version
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class _WindowReach:
     """How far back windows reach: a length of time before NOW, and a fixed instant."""
 
@@ -33,14 +35,27 @@ class _WindowReach:
 _EVERYTHING = _WindowReach(instant=BEGINNING)
 
 
-class WindowNeeds:
-    """Knows what windows need; for use by one thread."""
+#: How far back windows reach, by the name of the stream in small letters.
+_Reaches = dict[str, _WindowReach]
 
-    def __init__(self, registrar: Registrar) -> None:
+
+class WindowNeeds:
+    """Knows what windows need; for use by one thread.
+
+    Args:
+        registrar: Binds queries.
+        check: Called before each query that has to be bound; raises if the thread is to end.
+    """
+
+    def __init__(self, registrar: Registrar, check: Callable[[], None] = lambda: None) -> None:
         self._registrar = registrar
+        self._check = check
         self._queries: IdMap[QueryDef] | None = None
-        self._of_query: dict[int, dict[str, _WindowReach]] = {}
-        self._of_stream: dict[str, _WindowReach] = {}
+        self._version = Version()
+        self._of_text: dict[str, _Reaches] = {}
+        self._kinds: dict[tuple[tuple[str, _WindowReach], ...], _Reaches] = {}
+        self._of_page = PageSummaries[QueryDef, _Reaches](self._look_at_page)
+        self._of_stream: _Reaches = {}
 
     def since(self, version: Version, stream: StreamDef, high: int) -> int:
         """The instant from which standing queries need the stream whose greatest timestamp is
@@ -51,17 +66,37 @@ class WindowNeeds:
         return max(BEGINNING, min(high - reach.before_now, reach.instant))
 
     def _look(self, version: Version) -> None:
-        known, self._of_query = self._of_query, {}
-        self._of_stream = {}
-        for query in version.queries.sort_values():
-            own = known.get(query.id)
-            if own is None:
-                own = _find_reaches(self._registrar, version, query)
-            if not is_unbound(query):
-                self._of_query[query.id] = own
-            for name, reach in own.items():
-                self._of_stream[name] = reach.and_also(self._of_stream.get(name, _WindowReach()))
-        self._queries = version.queries
+        if len(self._of_text) > 2 * len(version.queries) + 128:
+            self._of_text.clear()
+            self._kinds.clear()
+        self._version = version
+        self._of_stream = _widest(self._of_page.of(version.queries))
+        self._queries, self._version = version.queries, Version()
+
+    def _look_at_page(self, queries: Iterable[QueryDef]) -> _Reaches:
+        return _widest(self._reaches_of(query) for query in queries)
+
+    def _reaches_of(self, query: QueryDef) -> _Reaches:
+        known = self._of_text.get(query.text)
+        if known is None:
+            self._check()
+            bound = self._registrar.bind_or_suspend(query)
+            known = _find_reaches(self._version, query, bound)
+            if bound is not None:
+                # Thousands of queries have few kinds of windows: each kind is held once.
+                known = self._kinds.setdefault(tuple(sorted(known.items())), known)
+                self._of_text[query.text] = known
+        return known
+
+
+def _widest(some: Iterable[_Reaches]) -> _Reaches:
+    """What several need together."""
+    together: _Reaches = {}
+    for reaches in some:
+        for name, reach in reaches.items():
+            before = together.get(name)
+            together[name] = reach if before is None else reach.and_also(before)
+    return together
 
 
 def list_holders(registrar: Registrar, version: Version, stream: StreamDef) -> list[str]:
@@ -74,19 +109,16 @@ def list_holders(registrar: Registrar, version: Version, stream: StreamDef) -> l
     found = []
     for query in version.queries.sort_values():
         if any(leaf.stream_id == stream.id for leaf in version.leaves(query.id)):
-            reaches = _find_reaches(registrar, version, query)
+            reaches = _find_reaches(version, query, registrar.bind_or_suspend(query))
             reach = reaches.get(stream.name.lower(), _WindowReach())
             if reach.before_now > retained or reach.instant < END:
                 found.append(query.name)
     return found
 
 
-def _find_reaches(
-    registrar: Registrar, version: Version, query: QueryDef
-) -> dict[str, _WindowReach]:
-    """How far back a query's windows reach, by the name of the stream in small letters."""
-    reaches: dict[str, _WindowReach] = {}
-    bound = registrar.bind_or_suspend(query)
+def _find_reaches(version: Version, query: QueryDef, bound: BoundQuery | None) -> _Reaches:
+    """How far back a query's windows reach; `bound` is None if its text does not bind any more."""
+    reaches: _Reaches = {}
     if bound is None:  # nobody knows what it needs, and it may bind again
         read = {leaf.stream_id for leaf in version.leaves(query.id)}
         return {s.name.lower(): _EVERYTHING for i in read if (s := version.streams.get(i))}

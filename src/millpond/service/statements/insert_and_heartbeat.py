@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from millpond.catalog.objects import QueryDef, RelationDef, StreamDef, base_name
+from millpond.catalog.objects import RelationDef, StreamDef, base_name
 from millpond.cql.tree import statements
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError
@@ -204,7 +204,7 @@ def find_written_stream(version: Version, name: str) -> StreamDef:
 
 def unknown_name_error(version: Version, name: str, statement: Statement) -> MillpondError:
     """Make the error of naming a stream or relation that does not exist."""
-    names = [n for n in version.names() if not isinstance(version.find(n), QueryDef)]
+    names = version.names(most_queries=0)
     return statement.error(
         "CQL-201",
         f'no stream or relation "{name}"',

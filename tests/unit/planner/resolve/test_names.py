@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from sqlglot import exp
 
-from millpond.planner.resolve.names import did_you_mean, find_nearest, join_names, spell
+from millpond.planner.resolve.names import (
+    MOST_COMPARED,
+    did_you_mean,
+    find_nearest,
+    join_names,
+    spell,
+)
 
 NAMES = ["Flights", "weather", "tail_number"]
 
@@ -29,6 +35,16 @@ def test_the_nearest_name(typed: str, meant: str | None) -> None:
 
 def test_a_name_without_underscores_wins_over_a_close_one() -> None:
     assert find_nearest("a_b_c", ["a_b_d", "abc"]) == "abc"
+
+
+def test_among_very_many_names_none_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compare(*_: object, **__: object) -> list[str]:
+        raise AssertionError("a hundred thousand names are compared one by one")
+
+    monkeypatch.setattr("millpond.planner.resolve.names.difflib.get_close_matches", compare)
+    many = [f"q{n}" for n in range(MOST_COMPARED + 1)]
+    assert find_nearest("q99x", many) is None
+    assert find_nearest("Q_99", many) == "q99"
 
 
 def test_a_long_list_is_cut_and_counted() -> None:

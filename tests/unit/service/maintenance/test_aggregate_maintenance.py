@@ -32,6 +32,36 @@ def files(pond: Pond) -> list[Path]:
     return list(list_files(components_of(pond)._store.directory))
 
 
+def test_a_selection_is_not_bound_to_find_what_it_aggregates(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = components_of(pond)
+    totals = parts.maintenance._totals
+    bound: list[str] = []
+    monkeypatch.setattr(
+        aggregate_maintenance,
+        "list_measured",
+        lambda registrar, version, query: bound.append(query.text),
+    )
+    sums = [
+        "SELECT sum(v) AS n FROM s WHERE v > 1",
+        "SELECT v FROM s GROUP BY v",
+        "SELECT DISTINCT v FROM s",
+    ]
+    with parts.maintenance.round:
+        for text in ("SELECT v FROM s WHERE v > 1", "SELECT ts, v FROM s [RANGE 1 HOUR]", *sums):
+            pond.register(text)
+        bound.clear()
+        totals.tidy()
+        assert bound == sums
+        # A relation that is derived may aggregate in its own text.
+        pond.execute("CREATE RELATION total AS SELECT sum(v) AS n FROM s [RANGE 1 HOUR]")
+        last = pond.register("SELECT n FROM total", "last")
+        bound.clear()
+        totals.tidy()
+        assert last.definition.text in bound
+
+
 @pytest.mark.parametrize(
     ("text", "options", "measured"),
     [

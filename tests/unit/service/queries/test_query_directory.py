@@ -135,3 +135,17 @@ def test_a_query_is_found_by_its_name_or_it_is_said_what_has_the_name() -> None:
         find_query(version, "totl", "INVOKE totl", Span(7, 11))
     assert "total" in (raised.value.hint or "")
     assert raised.value.span == Span(7, 11)
+
+
+def test_a_missing_query_is_not_looked_for_among_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("millpond.service.queries.query_directory.MOST_COMPARED", 2)
+    few = make_version([QueryDef(n, f"q{n}", "SELECT a FROM s") for n in range(2)])
+    with pytest.raises(MillpondError) as found:
+        find_query(few, "q_1")
+    assert found.value.hint == 'Did you mean "q1"?'
+    many = make_version([QueryDef(n, f"q{n}", "SELECT a FROM s") for n in range(3)])
+    with pytest.raises(MillpondError) as found:
+        find_query(many, "q_1")
+    assert found.value.hint == "SHOW QUERIES lists them."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from tests.unit.service.versions import SCHEMA, stream, version_of
 from millpond.catalog.objects import QueryDef
 from millpond.cql import parse_query
 from millpond.engine.eddy.routing import Account
+from millpond.engine.matching.query_stem import QuerySteM
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.service.queries import query_stems
@@ -20,6 +22,9 @@ from millpond.service.queries.query_stems import QueryStems, slot_key
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
 from millpond.state.version import LeafRef, SlotRef, StreamState, Version
+
+#: Longer than any of these tests takes: reached only by what is broken.
+PATIENCE = 20.0
 
 
 def slot(number: int, predicate: str) -> SlotRef:
@@ -117,20 +122,30 @@ def test_snapshots_stay_while_somebody_keeps_them(
 
 def test_a_part_is_of_the_newer_slots_alone(stems: QueryStems) -> None:
     held = version(slot(0, "v > 3"), slot(2, "v < 9"), slot(3, "v = 1"))
-    part, upto, own = stems.part(held, 1, 2)
-    assert upto == 4
-    assert live(str(part)) == [2, 3]
-    assert {path.parent for path in own} == {part.parent if part else None}
-    assert stems.part(held, 1, 4) == (None, 4, [])
+    with stems.part(held, 1, 2) as (part, upto):
+        assert upto == 4
+        assert live(str(part)) == [2, 3]
+    assert files(stems) == set()
+    with stems.part(held, 1, 4) as found:
+        assert found == (None, 4)
 
 
-def built(**learnt: Any) -> Any:
+def test_a_part_of_all_slots_is_what_batches_are_matched_with(stems: QueryStems) -> None:
+    held = version(slot(0, "v > 3"), slot(2, "v < 9"))
+    with stems.part(held, 1, 0) as (part, upto):
+        assert live(str(part)) == [0, 2]
+    assert stems.snapshot(held, 1) == (str(part), upto)
+    with stems.part(version(next_slot=3), 1, 0) as found:
+        assert found == (None, 3)
+
+
+def measured(**learnt: Any) -> Any:
     return SimpleNamespace(learnt={}, stats={}, visits=0, routed=0, **learnt)
 
 
 def test_what_eddies_measure_fades(stems: QueryStems) -> None:
     assert stems.order(1) is None
-    stems.observe(1, built())  # of a stream without a SteM nothing is kept
+    stems.observe(1, measured())  # of a stream without a SteM nothing is kept
     assert stems.filters(1) == {}
     stems.snapshot(version(slot(0, "v > 3")), 1)
     first, second = (
@@ -168,3 +183,94 @@ def test_attributes_are_ordered_by_tickets(stems: QueryStems) -> None:
     item.visits = item.routed = 0
     stems.observe(1, item)
     assert stems.order(1) == ("v", "ts")
+
+
+def test_who_registers_does_not_wait_until_all_queries_are_laid_out(
+    stems: QueryStems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    build = QuerySteM.snapshot
+
+    def wait(stem: QuerySteM) -> StemSnapshot:
+        begun.set()
+        assert may_end.wait(PATIENCE)
+        return build(stem)
+
+    monkeypatch.setattr(QuerySteM, "snapshot", wait)
+    done: list[object] = []
+    built: list[object] = []
+
+    def register() -> None:
+        stems.use([(1, 0)])
+        done.append(stems.find_unused_without([(1, 0)]))
+        stems.disuse([(1, 0)])
+        done.append(stems.accounts(1))
+        stems.observe(1, measured())
+        with stems.keep_files(None):
+            done.append(stems.filters(1))
+
+    builder = threading.Thread(
+        target=lambda: built.append(stems.snapshot(version(slot(0, "v > 3")), 1))
+    )
+    other = threading.Thread(target=register)
+    builder.start()
+    try:
+        assert begun.wait(PATIENCE)
+        other.start()
+        other.join(PATIENCE)
+        assert (len(done), built) == (3, [])
+    finally:
+        may_end.set()
+        builder.join(PATIENCE)
+    assert len(built) == 1
+
+
+def test_a_snapshot_that_could_not_be_written_is_written_when_it_can_be(
+    stems: QueryStems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> list[Path]:
+        raise OSError("no space left")
+
+    one = version(slot(0, "v > 3"))
+    with monkeypatch.context() as patch:
+        patch.setattr(StemSnapshot, "save", fail)
+        with pytest.raises(OSError, match="no space left"):
+            stems.snapshot(one, 1)
+    assert live(stems.snapshot(one, 1)[0]) == [0]
+
+
+def test_a_batch_does_not_wait_until_very_many_queries_are_laid_out(
+    stems: QueryStems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_stems, "_VERY_MANY", 3)
+    few = version(slot(0, "v > 3"))
+    known = stems.snapshot_at_hand(few, 1)
+    assert known == stems.snapshot(few, 1)
+    may_end, ended = threading.Event(), threading.Event()
+    build = QuerySteM.snapshot
+
+    def wait(stem: QuerySteM) -> StemSnapshot:
+        assert may_end.wait(PATIENCE)
+        return build(stem)
+
+    write = stems._write_files
+
+    def note(*given: Any) -> None:
+        write(*given)
+        ended.set()
+
+    monkeypatch.setattr(QuerySteM, "snapshot", wait)
+    monkeypatch.setattr(stems, "_write_files", note)
+    many = version(*(slot(n, f"v > {n}") for n in range(4)))
+    try:
+        for _ in range(3):
+            assert stems.snapshot_at_hand(many, 1) == known
+    finally:
+        may_end.set()
+    assert ended.wait(PATIENCE)
+    file, upto = stems.snapshot(many, 1)
+    assert (live(file), upto) == ([0, 1, 2, 3], 4)
+    assert stems.snapshot_at_hand(many, 1) == (file, upto)
+    # Very many that go are laid out behind, too.
+    assert stems.snapshot_at_hand(version(next_slot=4), 1)[0] in (file, None)
+    assert stems.snapshot(version(next_slot=4), 1) == (None, 4)
