@@ -30,7 +30,8 @@ from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
-from millpond.operators.aggregation.cells import Layout, emit
+from millpond.operators.aggregation.cells import Layout
+from millpond.operators.aggregation.emission import Emissions
 from millpond.operators.aggregation.measures import Argument, Batch, Measures
 from millpond.operators.protocol.cost_model import (
     GROUPED,
@@ -105,12 +106,10 @@ class GroupedDelta(Delta):
     """A delta with its changes brought together by group.
 
     Attributes:
-        batch: The batch that measures follow; None for an empty delta.
-        keys: The keys' values for each row.
+        emissions: Makes the rows of the group-bys that read it; None for an empty delta.
     """
 
-    batch: Batch | None = None
-    keys: tuple[pa.Array, ...] = ()
+    emissions: Emissions | None = None
 
 
 class GroupingRows:
@@ -162,7 +161,10 @@ class GroupingRows:
             self._releases.note(numbers, delta.at, batch.groups)
         self._count_rows(batch)
         self._upto = upto
-        return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, batch, tuple(keys))
+        # Without keys there is one group, and it has a row also when it has no input rows.
+        exists = batch.trace(ROWS) > 0 if self._by else np.ones(batch.cells.places, np.bool_)
+        emissions = Emissions(batch, keys, exists)
+        return GroupedDelta(delta.rows, delta.at, delta.until, delta.weight, emissions)
 
     def _lay_out(self, delta: Delta, keys: list[pa.Array], scalars: Scalars) -> tuple[Ints, Batch]:
         """Number rows by group, and lay them out for the measures."""
@@ -363,7 +365,6 @@ class GroupingBy:
     ) -> None:
         self._shown, self._aggregates = shown, aggregates
         self._schema = schema
-        self._has_keys = has_keys
         self._begun = has_keys
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
@@ -373,22 +374,9 @@ class GroupingBy:
         if not self._begun:
             self._begun = True
             parts.append(self._of_nothing())
-        if delta.batch is not None:
-            parts.append(self._rows(delta.batch, delta.keys))
+        if delta.emissions is not None:
+            parts.append(delta.emissions.emit(self._shown, self._aggregates, self._schema))
         return Delta.together(parts) if parts else Delta.empty(self._schema)
-
-    def _rows(self, batch: Batch, keys: tuple[pa.Array, ...]) -> Delta:
-        cells = batch.cells
-        traces = [aggregate.trace(batch) for aggregate in self._aggregates]
-        changed = np.zeros(cells.places - 1, bool)
-        for trace in traces:
-            changed |= trace.differs()
-        exists = batch.trace(ROWS) > 0 if self._has_keys else np.ones(cells.places, bool)
-        rows = emit(cells, changed, exists)
-        owners = pa.array(cells.representatives[rows.group])
-        columns = [keys[place].take(owners) for place in self._shown]
-        columns += [trace.values(rows.place) for trace in traces]
-        return Delta.of(_batch(columns, self._schema), rows.at, None, rows.weight)
 
     def _of_nothing(self) -> Delta:
         """Make the one row that an aggregate without groups has over no rows."""

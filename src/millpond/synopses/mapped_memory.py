@@ -126,7 +126,8 @@ def allocate_like(values: Array, shape: int | tuple[int, ...], fill: int = 0) ->
     size = count * values.itemsize
     mapping = home.map(size) if home is not None and size > home.least else None
     if mapping is None:
-        return np.full(shape, fill, values.dtype)
+        # Zeros cost nothing until they are touched.
+        return np.full(shape, fill, values.dtype) if fill else np.zeros(shape, values.dtype)
     found = np.frombuffer(mapping, values.dtype, count).reshape(shape)
     if fill:
         found[...] = fill

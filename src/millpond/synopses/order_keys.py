@@ -20,6 +20,7 @@ from millpond.synopses.ordered_texts import OrderedTexts
 from millpond.synopses.text_numbers import from_texts, to_texts
 
 Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: So many forgotten values may be kept before the others are labelled anew.
 _SLACK = 1_024
@@ -40,8 +41,8 @@ class OrderKeys(Protocol):
         """
         ...
 
-    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
-        """Return the values of keys; NULL where not valid."""
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        """Return the values of keys; NULL where not valid (None: all are)."""
         ...
 
     def size(self) -> int:
@@ -162,10 +163,10 @@ class WholeKeys:
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         return to_whole_numbers(column)
 
-    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
         if pa.types.is_decimal128(self._type):
             return to_decimals(np.stack([keys, keys >> 63], axis=1), valid, self._type)
-        mask = ~valid
+        mask = to_mask(valid)
         if pa.types.is_boolean(self._type):
             return pa.array(keys.astype(bool), mask=mask)
         if pa.types.is_date32(self._type):
@@ -190,10 +191,9 @@ class FloatKeys:
         values[np.isnan(values)] = np.nan  # all NaNs become one
         return flip_order_bits(values.view(np.int64))
 
-    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
-        return pa.array(
-            flip_order_bits(keys).view(np.float64).astype(_dtype_of(self._type)), mask=~valid
-        )
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        values = flip_order_bits(keys).view(np.float64)
+        return pa.array(values.astype(_dtype_of(self._type), copy=False), mask=to_mask(valid))
 
     def size(self) -> int:
         return 0
@@ -214,8 +214,8 @@ class UnsignedKeys:
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
         return values.view(np.int64) ^ np.int64(-(2**63))
 
-    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
-        return pa.array((keys ^ np.int64(-(2**63))).view(np.uint64), mask=~valid)
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        return pa.array((keys ^ np.int64(-(2**63))).view(np.uint64), mask=to_mask(valid))
 
     def size(self) -> int:
         return 0
@@ -257,24 +257,35 @@ class LabelKeys:
         keys[taking] = self._texts.labels[taken]
         return keys
 
-    def decode(self, keys: Ints, valid: npt.NDArray[np.bool_]) -> pa.Array:
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
         distinct, places = np.unique(keys, return_inverse=True)
         dictionary = from_texts(self._texts.take(self._texts.find(distinct)), self._type)
-        return dictionary.take(pa.array(places.ravel(), mask=~valid))
+        return dictionary.take(pa.array(places.ravel(), mask=to_mask(valid)))
 
     def size(self) -> int:
         return self._texts.size() + self._held.nbytes
 
 
-def to_decimals(
-    words: npt.NDArray[Any], valid: npt.NDArray[np.bool_], type_: pa.DataType
-) -> pa.Array:
-    """Make a decimal column of unscaled values int64[n, 2], low and high."""
+def to_decimals(words: npt.NDArray[Any], valid: Bools | None, type_: pa.DataType) -> pa.Array:
+    """Make a decimal column of unscaled values int64[n, 2], low and high; NULL where not valid."""
     if not len(words):
         return pa.array([], type_)
-    mask = np.packbits(valid, bitorder="little")
-    buffers = [pa.py_buffer(mask), pa.py_buffer(np.ascontiguousarray(words))]
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [mask, pa.py_buffer(np.ascontiguousarray(words))]
     return pa.Array.from_buffers(type_, len(words), buffers)
+
+
+def to_mask(valid: Bools | None) -> Bools | None:
+    """Make the mask by which Arrow knows NULLs; None if there is none, which costs least."""
+    return None if valid is None else ~valid
+
+
+def pick_valid(valid: Bools | None, places: Ints) -> Bools | None:
+    """Pick which of the values at some places are not NULL; None: all of them."""
+    if valid is None or valid.all():
+        return None
+    found = valid.take(places)
+    return None if found.all() else found
 
 
 def _ignore(old: Ints, new: Ints) -> None:

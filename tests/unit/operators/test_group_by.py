@@ -6,6 +6,7 @@ import math
 import pickle
 import pkgutil
 from collections import Counter
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.engine.dataflow.net_changes import net_changes
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.operators.aggregation import aggregates as aggregates_directory
@@ -72,10 +74,21 @@ def run(node: GroupBy, changes, types, cuts) -> list[tuple[int, int, tuple]]:
         batch = delta([c for c in changes if low <= c[0] < high], types)
         out = grouped.advance([grouping.advance([batch], high - 1, NoScalars())], high, NoScalars())
         assert (np.diff(out.at) >= 0).all()
+        check_order(out)
         rows = zip(*[c.to_pylist() for c in out.rows.columns], strict=True)
         given += list(zip(out.at.tolist(), out.weight.tolist(), rows, strict=True))
         grouping = pickle.loads(pickle.dumps(grouping))
     return given
+
+
+def check_order(given: Delta) -> None:
+    """What is said to be in canonical order is: bringing it there alters nothing (INV-EMIT-1)."""
+    stamps = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
+    schema = pa.schema([*stamps, *given.rows.schema])
+    for to_stream in (None, "dstream"):
+        as_given = net_changes(given, schema, to_stream)
+        in_order = net_changes(replace(given, is_canonical=False), schema, to_stream)
+        assert repr(as_given.to_pylist()) == repr(in_order.to_pylist())
 
 
 #: What stands for a NaN where rows are counted: NaNs are not equal to themselves.
@@ -157,6 +170,43 @@ def histories(draw, values, keys=3, most=25):
 
 
 HUGEINT = pa.decimal128(38, 0)
+
+
+@settings(max_examples=20)
+@given(histories(st.floats(-3, 3) | st.just(-0.0) | st.just(math.nan)))
+def test_group_bys_of_a_grouping_give_what_each_gives_alone(history):
+    """Rows of one instant are in canonical order where all keys are shown, and only there."""
+    changes, cuts = history
+    types = [pa.int64(), pa.float64(), pa.bool_()]
+    source = RelationSource("r", ("c0", "c1", "c2"), tuple(types))
+    count = aggregate("count", pa.int64())
+    some = aggregate("count", pa.int64(), None, None, chosen=2)
+    least = aggregate("min", pa.bool_(), 2, pa.bool_())
+    grouping = Grouping(source, (0, 1), (pa.int64(), pa.float64()))
+    nodes = [
+        GroupBy(grouping, shown, aggregates)
+        for shown in ((0, 1), (1, 0), (1,), (0, 1, 0))
+        for aggregates in ((count,), (some, least), (least,), (least, count), ())
+    ]
+    kept, operators = grouping.operator(), [node.operator() for node in nodes]
+    alone = [(grouping.operator(), node.operator()) for node in nodes]
+    for low, high in pairwise([-(10**18), *sorted(set(cuts)), 10**18]):
+        batch = delta([c for c in changes if low <= c[0] < high], types)
+        together = kept.advance([batch], high - 1, NoScalars())
+        for node, operator, (own, by_itself) in zip(nodes, operators, alone, strict=True):
+            out = operator.advance([together], high - 1, NoScalars())
+            wanted = by_itself.advance(
+                [own.advance([batch], high - 1, NoScalars())], high - 1, NoScalars()
+            )
+            assert listed(out) == listed(wanted)
+            assert out.is_canonical == (len(node.shown) > 1 and bool(len(batch)))
+            check_order(out)
+
+
+def listed(given: Delta) -> str:
+    """The rows of a delta, so that NaNs are equal."""
+    stamps = zip(given.at.tolist(), given.weight.tolist(), given.until.tolist(), strict=True)
+    return repr([*zip(stamps, given.rows.to_pylist(), strict=True)])
 
 
 def numeric(of, sum_type, deviation=True):

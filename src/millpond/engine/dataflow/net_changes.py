@@ -9,13 +9,13 @@ either one row comes or leaves, or one row replaces another. Such an instant is 
 as soon as the two rows differ, and mostly the first column that is looked at says so. At all
 other instants, the **crowded** ones, every column becomes 64-bit keys in the order of its values.
 One pass over the instants sorts the rows of each crowded instant and adds up the weights of equal
-rows, which then lie side by side.
+rows, which then lie side by side. Where an operator gave its rows in canonical order already
+(`Delta.is_canonical`), nothing is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 from numba import njit, types
 
 from millpond.model.compiled import I64, READ_I64, called, compiled
-from millpond.model.nested_values import needs_keys, rank
 from millpond.operators.protocol.delta import Bools, Delta, Ints
-from millpond.synopses.order_keys import is_whole, to_two_words, to_whole_numbers
+from millpond.operators.structures.value_words import make_words
+from millpond.synopses.order_keys import is_whole
 
 _KEYS = types.Array(types.int64, 2, "C", readonly=True)
 _BOOL = types.Array(types.boolean, 1, "C", readonly=True)
@@ -45,16 +45,21 @@ def net_changes(delta: Delta, schema: pa.Schema, to_stream: str | None) -> pa.Ta
         schema: `__at`, `__sign` and the answer's columns.
         to_stream: 'istream' keeps the rows that came, 'dstream' those that left, both signed +.
     """
+    which = _STREAMS[to_stream]
+    if delta.is_canonical:
+        kept = delta if which == 0 else delta.where(delta.weight == which)
+        signs = kept.weight.astype(np.int8) if which == 0 else np.ones(len(kept), np.int8)
+        columns = [pa.array(kept.at), pa.array(signs), *kept.rows.columns]
+        return pa.Table.from_arrays(columns, schema=schema)
     rows = normalize(delta.rows)
     at, weight = np.ascontiguousarray(delta.at), delta.weight
     crowded = _find_crowded(rows, at, weight)
-    if to_stream is None and not crowded.any():
+    if which == 0 and not crowded.any():
         signs = weight.astype(np.int8)
     else:
         most = int(np.abs(weight).sum())
         places, signs = np.empty(most, np.int64), np.empty(most, np.int8)
         keys = _make_keys(_pick(rows, crowded))
-        which = _STREAMS[to_stream]
         count, is_moved = _net(at, weight, crowded, keys, which, places, signs)
         places, signs = places[:count], signs[:count]
         if is_moved or count != len(at):
@@ -144,7 +149,7 @@ def _find_crowded(rows: pa.RecordBatch, at: Ints, weight: Ints) -> Bools:
     for place in sorted(range(len(cheap)), key=lambda place: (not cheap[place], -place)):
         if not len(equal):
             break
-        for word in _words(rows.column(place)):
+        for word in make_words(rows.column(place)):
             equal = equal[: _keep_equal(np.ascontiguousarray(word), equal)]
     crowded[equal] = crowded[equal + 1] = True
     return crowded
@@ -156,52 +161,12 @@ def _pick(rows: pa.RecordBatch, chosen: Bools) -> pa.RecordBatch:
 
 def _make_keys(rows: pa.RecordBatch) -> npt.NDArray[np.int64]:
     """Make keys that compare as rows do: int64[rows, words]."""
-    words = [word for column in rows.columns for word in _words(column)] if rows.num_rows else []
+    columns = rows.columns if rows.num_rows else []
+    words = [word for column in columns for word in make_words(column)]
     keys = np.empty((rows.num_rows, len(words)), np.int64)
     for place, word in enumerate(words):
         keys[:, place] = word
     return keys
-
-
-def _words(column: pa.Array) -> list[npt.NDArray[Any]]:
-    """Compute keys that compare as a column's values do, most significant first, NULLs last."""
-    type_ = column.type
-    if is_whole(type_) or (pa.types.is_temporal(type_) and not pa.types.is_interval(type_)):
-        words = [_to_integers(column)]
-    elif pa.types.is_floating(type_):
-        values = column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
-        values[np.isnan(values)] = np.nan
-        bits = values.view(np.int64)
-        words = [bits ^ ((bits >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))]
-    elif pa.types.is_decimal128(type_):
-        both = to_two_words(column)
-        # An unsigned word compares as a signed word does whose highest bit is flipped.
-        words = [both[:, 1], both[:, 0] ^ np.int64(-(2**63))]
-    else:
-        words = [_ranks(column)]
-    if not column.null_count:
-        return words
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    return [missing.astype(np.int64), *(np.where(missing, 0, word) for word in words)]
-
-
-def _to_integers(column: pa.Array) -> Ints:
-    if pa.types.is_temporal(column.type) and column.type.bit_width == 32:
-        column = column.view(pa.int32())
-    elif pa.types.is_temporal(column.type):
-        column = column.view(pa.int64())
-    return to_whole_numbers(column)
-
-
-def _ranks(column: pa.Array) -> Ints:
-    """Rank each value among the column's distinct values in order."""
-    if needs_keys(column.type):
-        column = rank(column)
-    encoded = column.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.empty(len(order) + 1, np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks[encoded.indices.fill_null(len(order)).to_numpy(zero_copy_only=False)]
 
 
 @njit(inline="always")

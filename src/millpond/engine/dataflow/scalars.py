@@ -14,7 +14,8 @@ from millpond.confined.deadline import deadlines
 from millpond.confined.growth import can_expand
 from millpond.engine.matching.other_factors import find_satisfying
 from millpond.engine.scalars.evaluator import ScalarEvaluator, truth
-from millpond.engine.scalars.plain_comparisons import evaluate_comparison
+from millpond.engine.scalars.plain_arithmetic import evaluate_arithmetic
+from millpond.engine.scalars.plain_comparisons import evaluate_comparison, find_true
 from millpond.engine.scalars.residual_query import Residual, is_final
 from millpond.engine.scalars.select_confined import select_confined
 from millpond.engine.scalars.user_functions import fault_of, function_failed_error
@@ -40,14 +41,17 @@ class DuckDBScalars:
         self._residual = Residual()
 
     def compute(self, rows: pa.RecordBatch, sqls: Sequence[str]) -> list[pa.Array]:
-        plain = [evaluate_comparison(sql, rows) for sql in sqls]
+        plain = [_evaluate_plainly(sql, rows) for sql in sqls]
         asked = [sql for sql, found in zip(sqls, plain, strict=True) if found is None]
         answers = iter(self._ask(rows, asked) if asked else ())
         return [next(answers) if found is None else found for found in plain]
 
     def select(self, rows: pa.RecordBatch, predicates: Sequence[str]) -> npt.NDArray[np.bool_]:
+        condition = f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"
+        if (chosen := find_true(condition, rows)) is not None:
+            return chosen
         try:
-            (found,) = self.compute(rows, [f"CAST(({_conjunction(predicates)}) AS BOOLEAN)"])
+            (found,) = self._ask(rows, [condition])
         except MillpondError as error:
             if error.code == "POND-405":
                 raise
@@ -98,6 +102,12 @@ class DuckDBScalars:
 
     def query(self, sql: str, tables: dict[str, pa.Table]) -> pa.Table:
         return self._residual.evaluate(sql, tables)
+
+
+def _evaluate_plainly(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
+    """Compute an expression here if that is possible; None: DuckDB has to be asked."""
+    found = evaluate_comparison(sql, rows)
+    return evaluate_arithmetic(sql, rows) if found is None else found
 
 
 def _conjunction(predicates: Sequence[str]) -> str:

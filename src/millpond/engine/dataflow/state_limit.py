@@ -117,13 +117,13 @@ class StateLimit:
         """After a step, measure what may have changed, and keep to the limit both ways."""
         self.forget(flow)
         if self.memory is None:
-            self._measure(flow, self._list_grown())
+            self._measure(flow, self._list_grown(flow))
             return
         self._keep_own(flow)
         if self.is_reached:
             self.make_room(flow, list(flow.operators))
         else:
-            self._measure(flow, self._list_grown())
+            self._measure(flow, self._list_grown(flow))
             size = self.total()
             if size.files and size.memory + size.files <= _BACK_AT * self.memory.limit:
                 for key, one in list(self.sizes.items()):
@@ -175,14 +175,22 @@ class StateLimit:
     def _in_memory(self, key: str) -> int:
         return self.sizes[key].memory if key in self.sizes else 0
 
-    def _list_grown(self) -> list[str]:
-        """List operators whose state may have another size, of those that changed little some."""
+    def _list_grown(self, flow: Arrangement) -> list[str]:
+        """List operators whose state may have another size, of those that changed little some.
+
+        Who keeps no rows, and kept little before, is not measured: of a hundred queries most
+        operators select, project or put out what another one keeps.
+        """
         much: list[str] = []
         little: list[str] = []
-        for key, taken in self._taken.items():
+        for key, taken in list(self._taken.items()):
             size = self.sizes.get(key)
-            known = 0 if size is None else (size.memory + size.files) // _PART
-            (much if size is None or taken > max(known, _BYTES) else little).append(key)
+            known = 0 if size is None else size.memory + size.files
+            if known <= _BYTES and not flow.operators[key].size():
+                self._expected -= self._taken.pop(key)
+                continue
+            is_much = size is None or taken > max(known // _PART, _BYTES)
+            (much if is_much else little).append(key)
         return [*much, *little[:_SOME]]
 
     def _measure(self, flow: Arrangement, keys: Iterable[str]) -> None:

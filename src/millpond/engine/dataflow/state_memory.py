@@ -26,6 +26,8 @@ from millpond.synopses.mapped_memory import Home, find_home, find_written_size, 
 
 #: What operators share with their nodes, and never change.
 _DESCRIPTIONS = (Node, pa.Schema, pa.DataType, pa.Field)
+#: By type, what `_find_kind` says: it is asked for each object of an operator.
+_KINDS: dict[type, str] = {}
 #: A list or dict of more values is not pickled, but counted by some of them.
 _FEW = 64
 #: What an entry takes, besides its value or its key.
@@ -138,6 +140,15 @@ def move_into_memory(operator: Operator) -> Operator:
     return _replace(operator, copy)
 
 
+def _find_kind(type_: type) -> str:
+    """Find what is done with things of a type."""
+    if issubclass(type_, (np.ndarray, pa.RecordBatch, pa.Array)):
+        return "values"
+    if issubclass(type_, _DESCRIPTIONS):
+        return "description"
+    return "collection" if type_ in (dict, list) else "other"
+
+
 class _Counter:
     """A file that forgets what is written."""
 
@@ -166,12 +177,16 @@ class _Walk(pickle.Pickler):
         self._visit = visit
 
     def persistent_id(self, thing: Any) -> int | None:
-        if isinstance(thing, (np.ndarray, pa.RecordBatch, pa.Array)):
+        type_ = type(thing)
+        kind = _KINDS.get(type_) or _KINDS.setdefault(type_, _find_kind(type_))
+        if kind == "other":
+            return None
+        if kind == "values":
             self.kept.append(self._visit(thing))
-        elif type(thing) in (dict, list) and len(thing) > _FEW and _is_plain(thing):
-            self.in_objects += _measure_objects(thing)
+        elif kind == "description":
             self.kept.append(thing)
-        elif isinstance(thing, _DESCRIPTIONS):
+        elif len(thing) > _FEW and _is_plain(thing):
+            self.in_objects += _measure_objects(thing)
             self.kept.append(thing)
         else:
             return None

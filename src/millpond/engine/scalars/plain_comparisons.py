@@ -39,25 +39,44 @@ _Term = tuple[str, str, int | str]
 
 def evaluate_comparison(sql: str, rows: pa.RecordBatch) -> pa.Array | None:
     """Compute an expression over `c0`, `c1`, …; None if it is not a conjunction recognized here."""
-    terms = _terms(sql)
-    if terms is None or not all(_is_certain(rows, term) for term in terms):
+    terms = _find_certain(sql, rows)
+    if terms is None:
         return None
-    true = np.ones(rows.num_rows, bool)
-    unknown = np.zeros(rows.num_rows, bool)
-    false = np.zeros(rows.num_rows, bool)
+    true, nulls = _compare(rows, terms)
+    return pa.array(true, mask=nulls)
+
+
+def find_true(sql: str, rows: pa.RecordBatch) -> np.ndarray | None:
+    """Find the rows of which such an expression is true; None if it is not recognized here."""
+    terms = _find_certain(sql, rows)
+    return None if terms is None else _compare(rows, terms)[0]
+
+
+def _find_certain(sql: str, rows: pa.RecordBatch) -> tuple[_Term, ...] | None:
+    terms = _terms(sql)
+    return terms if terms is not None and all(_is_certain(rows, t) for t in terms) else None
+
+
+def _compare(
+    rows: pa.RecordBatch, terms: tuple[_Term, ...]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Find where all comparisons are true, and where their conjunction is NULL, if anywhere."""
+    true = unknown = false = None
     for name, sign, number in terms:
         column = rows.column(name)
-        holds = _holds(column, sign, number)
+        holds, fails = _holds(column, sign, number), None
         if column.null_count:
             known = column.is_valid().to_numpy(zero_copy_only=False)
-            unknown |= ~known
+            unknown = ~known if unknown is None else unknown | ~known
+            fails = known & ~holds
             holds &= known
-            false |= known & ~holds
-        else:
-            false |= ~holds
-        true &= holds
+        true = holds if true is None else true & holds
+        if len(terms) > 1:
+            fails = ~holds if fails is None else fails
+            false = fails if false is None else false | fails
+    assert true is not None
     # FALSE AND NULL is FALSE.
-    return pa.array(true, mask=unknown & ~false)
+    return true, unknown if unknown is None or false is None else unknown & ~false
 
 
 def _holds(column: pa.Array, sign: str, number: int | str) -> np.ndarray:
@@ -65,7 +84,9 @@ def _holds(column: pa.Array, sign: str, number: int | str) -> np.ndarray:
         equal = pc.equal(column, pa.scalar(number, column.type)).fill_null(False)
         found = np.asarray(equal.to_numpy(zero_copy_only=False), bool)
         return found if sign == "=" else ~found
-    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    if column.null_count:
+        column = column.fill_null(0)
+    values = column.to_numpy(zero_copy_only=False)
     holds = np.asarray(_SIGNS[sign](values, values.dtype.type(number)))
     if sign in _TRUE_OF_NAN and pa.types.is_floating(column.type):
         holds |= np.isnan(values)
@@ -92,11 +113,11 @@ def _terms(sql: str) -> tuple[_Term, ...] | None:
     text = sql.strip()
     if cast := _BOOLEAN.fullmatch(text):
         text = cast[1].strip()
-    text = _peel(text)
+    text = peel(text)
     # A text constant with " AND " or a quote in it is cut into parts that are no comparisons.
     terms: list[_Term] = []
     for part in text.split(" AND "):
-        term = _term(_peel(part.strip()))
+        term = _term(peel(part.strip()))
         if term is None:
             return None
         terms.append(term)
@@ -111,7 +132,7 @@ def _term(text: str) -> _Term | None:
     return None
 
 
-def _peel(text: str) -> str:
+def peel(text: str) -> str:
     """Strip the brackets around the whole of an expression."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0

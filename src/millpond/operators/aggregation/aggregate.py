@@ -14,7 +14,7 @@ from millpond.operators.aggregation.cells import find_differences
 from millpond.operators.aggregation.measures import Argument, Batch
 from millpond.operators.aggregation.ordered_measures import Picks
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.synopses.order_keys import to_decimals
+from millpond.synopses.order_keys import pick_valid, to_decimals, to_mask
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class NumberTrace:
         return find_differences(self.numbers, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
-        mask = None if self.valid is None else ~self.valid.take(places)
+        mask = to_mask(pick_valid(self.valid, places))
         values = pa.array(self.numbers.take(places), mask=mask)
         if values.type == self.type:
             return values
@@ -107,7 +107,8 @@ class TwoWordTrace:
         return find_differences(self.words, self.valid)
 
     def values(self, places: Ints) -> pa.Array:
-        return to_decimals(self.words.take(places, axis=0), self.valid.take(places), self.type)
+        words = self.words.take(places, axis=0)
+        return to_decimals(words, pick_valid(self.valid, places), self.type)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,6 @@ from millpond.model.kept_property import kept_property
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.structures.group_rows import renumber_by_appearance
 
-_BOOL = types.Array(types.boolean, 1, "C", readonly=True)
-
 
 @dataclass(frozen=True, eq=False)
 class Cells:
@@ -65,7 +63,14 @@ class Cells:
         owners = np.repeat(np.arange(len(self.groups)), np.diff(self.starts))
         return self.at.take(self.by_time), owners.take(self.by_time)
 
-    @property
+    @kept_property
+    def seams(self) -> Bools:
+        """For each place of a trace but the last, whether the next place is another group's."""
+        found = np.zeros(self.places - 1, np.bool_)
+        found[self.starts[1:-1] + np.arange(len(self.groups) - 1)] = True
+        return found
+
+    @kept_property
     def representatives(self) -> Ints:
         """The first change of each group that has changes."""
         return self.order[self.bounds[self.starts[:-1]]]
@@ -137,70 +142,6 @@ def _lay_out(local, at, count, order, bounds, cell_at, starts, by_time):  # type
             by_time[k] = first[i]
             k += 1
     return cells
-
-
-@dataclass(frozen=True, eq=False)
-class Emission:
-    """The output rows of a batch of cells: old rows as negative tuples, new rows as positive.
-
-    Attributes:
-        place: int64, the place in the traces that each row's values come from.
-        group: int64, each row's group, as a place in `Cells.groups`.
-        at: int64, each row's instant; ascending, negative rows first within an instant.
-        weight: int64, −1 or 1.
-    """
-
-    place: Ints
-    group: Ints
-    at: Ints
-    weight: Ints
-
-
-def emit(cells: Cells, changed: Bools, exists: Bools) -> Emission:
-    """Make the output rows for the cells that change their group's row.
-
-    Args:
-        changed: For each place of a trace but the last, whether the values at it and at the next
-            place differ; entries between two groups are ignored.
-        exists: For each place of a trace, whether the group has a row there.
-    """
-    most = 2 * len(cells.at)
-    place, group = np.empty(most, np.int64), np.empty(most, np.int64)
-    at, weight = np.empty(most, np.int64), np.empty(most, np.int64)
-    instants, owners = cells.in_time
-    count = _emit(instants, owners, cells.by_time, changed, exists, place, group, at, weight)
-    return Emission(place[:count], group[:count], at[:count], weight[:count])
-
-
-@compiled(types.int64(READ_I64, READ_I64, READ_I64, _BOOL, _BOOL, I64, I64, I64, I64))
-def _emit(instants, owners, by_time, changed, exists, place, group, at, weight):  # type: ignore[no-untyped-def]
-    cells = len(by_time)
-    out = 0
-    k = 0
-    while k < cells:
-        instant = instants[k]
-        end = k
-        while end < cells and instants[end] == instant:
-            g = owners[end]
-            before = by_time[end] + g
-            if exists[before] and (not exists[before + 1] or changed[before]):
-                place[out] = before
-                group[out] = g
-                at[out] = instant
-                weight[out] = -1
-                out += 1
-            end += 1
-        for j in range(k, end):
-            g = owners[j]
-            before = by_time[j] + g
-            if exists[before + 1] and (not exists[before] or changed[before]):
-                place[out] = before + 1
-                group[out] = g
-                at[out] = instant
-                weight[out] = 1
-                out += 1
-        k = end
-    return out
 
 
 def find_differences(trace: npt.NDArray[Any], valid: Bools | None = None) -> Bools:

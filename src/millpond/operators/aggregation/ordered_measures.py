@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
 from millpond.operators.protocol.delta import Bools, Ints
-from millpond.synopses.order_keys import OrderKeys, make_order_keys
+from millpond.synopses.order_keys import OrderKeys, make_order_keys, pick_valid
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
 
@@ -51,7 +51,7 @@ class Picks:
 
     def values(self, entry: int, places: Ints) -> pa.Array:
         """Get the values of an entry at some places."""
-        return self.order.decode(self.keys[:, entry].take(places), self.valid.take(places))
+        return self.order.decode(self.keys[:, entry].take(places), pick_valid(self.valid, places))
 
 
 class PickedState(MeasureState):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -43,12 +43,16 @@ class Delta:
         at: int64, the instant from which each row counts.
         until: int64, the instant at which each row ceases to count; END: not known, or never.
         weight: int64, the number of copies, negative for a negative tuple.
+        is_canonical: Whether it is known that the rows are net changes in canonical order
+            (`engine/dataflow/net_changes.py`): no two rows of an instant are equal, weights are 1
+            or -1, no row has a negative zero.
     """
 
     rows: pa.RecordBatch
     at: Ints
     until: Ints
     weight: Ints
+    is_canonical: bool = field(default=False, kw_only=True)
 
     def __len__(self) -> int:
         return len(self.at)
@@ -90,7 +94,7 @@ class Delta:
             return self
         places = np.flatnonzero(chosen)
         if needed is None or len(needed) == self.rows.num_columns:
-            return self.take(places)
+            return replace(self.take(places), is_canonical=self.is_canonical)
         wanted = sorted(needed)
         taken = self.rows.select(wanted).take(pa.array(places)) if wanted else None
         given = dict(zip(wanted, taken.columns, strict=True)) if taken is not None else {}

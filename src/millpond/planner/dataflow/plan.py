@@ -84,7 +84,7 @@ class Plan:
         names = ",".join(self.output.names)
         return f"{self.root.key}:{self.to_stream or 'changes'}:{names}"
 
-    @property
+    @kept_property
     def schema(self) -> pa.Schema:
         """The columns of the plan's changes: `__at`, `__sign` and the answer's columns."""
         fields = [pa.field("__at", pa.int64()), pa.field("__sign", pa.int8())]
