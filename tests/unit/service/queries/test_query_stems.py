@@ -231,7 +231,8 @@ def test_a_snapshot_that_could_not_be_written_is_written_when_it_can_be(
     def fail(*_: object) -> list[Path]:
         raise OSError("no space left")
 
-    one = version(slot(0, "v > 3"))
+    stems.snapshot(version(slot(0, "v > 3"), slot(2, "v < 9")), 1)
+    one = version(slot(0, "v > 3"), next_slot=3)
     with monkeypatch.context() as patch:
         patch.setattr(StemSnapshot, "save", fail)
         with pytest.raises(OSError, match="no space left"):
