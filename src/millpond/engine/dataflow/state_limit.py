@@ -186,7 +186,7 @@ class StateLimit:
         for key, taken in list(self._taken.items()):
             size = self.sizes.get(key)
             known = 0 if size is None else size.memory + size.files
-            if known <= _BYTES and not flow.operators[key].size():
+            if size is not None and known <= _BYTES and not flow.operators[key].size():
                 self._expected -= self._taken.pop(key)
                 continue
             is_much = size is None or taken > max(known // _PART, _BYTES)
