@@ -169,7 +169,7 @@ def _implies(select: Select, other: Node) -> bool:
     if not isinstance(other, Select):
         return True
     own, wider = _read_factors(select), _read_factors(other)
-    return not own.never and _is_implied(own, wider)
+    return not own.never and not wider.never and _is_implied(own, wider)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -104,6 +104,7 @@ SELECTIONS = (
     "WHERE v > -2",
     "WHERE v > 2",
     "WHERE v BETWEEN 3 AND 6",
+    "WHERE v BETWEEN 6 AND 3",
     "WHERE v > 2 AND k = 'a'",
     "WHERE k IN ('a', 'b')",
     "WHERE k = 'a'",
