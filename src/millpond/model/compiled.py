@@ -1,10 +1,9 @@
 """Functions compiled to machine code when their module is imported, and kept on disk.
 
 Compiling takes seconds, loading compiled code milliseconds; what is on disk is loaded when it is
-first called. Machine code is kept beside the source
-if that folder can be written, else in the user's cache directory (or `NUMBA_CACHE_DIR`), under a
-digest of everything that was compiled into it (`machine_code`). Where nothing can be written, the
-function is compiled anew in each process.
+first called. Machine code is kept beside the source if that folder can be written, else in the
+user's cache directory (or `NUMBA_CACHE_DIR`), under a digest of everything that was compiled into
+it (`machine_code`). Where nothing can be written, the function is compiled anew in each process.
 
 Meanwhile nothing else happens. So `CompileProgress` says that functions are compiled once it has
 taken two seconds, then every ten seconds, and at its end. Where the log takes `info` (`millpond

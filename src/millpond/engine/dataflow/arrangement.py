@@ -50,10 +50,13 @@ class Arrangement:
             held: Where operators and their work are taken from, those before the others.
         """
         roots = [plan.root for plan in plans.values()]
-        self.lending = find_lending(roots)
+        self.nodes = list(list_in_order(roots))
+        self.reads = find_needed_columns(roots)
+        self.lending = find_lending(self.nodes, self.reads)
         inputs_of = self.lending.inputs_of
-        self.nodes = list(list_in_order(roots, inputs_of))
-        self.reads = find_needed_columns(roots, inputs_of)
+        if self.lending.inputs:
+            self.nodes = list(list_in_order(roots, inputs_of))
+            self.reads = find_needed_columns(roots, inputs_of)
         self.timed = _find_timed(self.nodes)
         known: dict[str, Operator] = {}
         done: dict[str, OperatorWork] = {}

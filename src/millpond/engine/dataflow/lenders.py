@@ -32,7 +32,6 @@ from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
 from millpond.operators.windows.shared_window import KeptElements, SharedWindow
 from millpond.planner.dataflow.column_types import type_names
-from millpond.planner.dataflow.plan import find_needed_columns, list_in_order
 
 #: Of the stores of a stream, so many are looked at as lenders: those with the longest windows.
 _MOST = 16
@@ -78,9 +77,13 @@ def _name(store: Node) -> str:
     return below.detail if isinstance(below, Select) else "all rows"
 
 
-def find_lending(roots: list[Node]) -> Lending:
-    """Find who keeps elements for whom among the nodes of plans that run together."""
-    nodes = list(list_in_order(roots))
+def find_lending(nodes: Sequence[Node], reads: Mapping[str, Set[int]]) -> Lending:
+    """Find who keeps elements for whom among the nodes of plans that run together.
+
+    Args:
+        nodes: The nodes.
+        reads: By node key, the places of its columns that are read.
+    """
     stores: defaultdict[str, list[KeptElements]] = defaultdict(list)
     windows: defaultdict[str, list[Window]] = defaultdict(list)
     for node in nodes:
@@ -90,12 +93,10 @@ def find_lending(roots: list[Node]) -> Lending:
             windows[node.input.key].append(node.window)
     lenders: dict[str, Node] = {}
     inputs: dict[str, tuple[Node, ...]] = {}
-    if all(len(some) < 2 for some in stores.values()):
-        return Lending()
-    reads = find_needed_columns(roots)
     for some in stores.values():
-        lenders.update(_find_lenders(some, windows, reads))
-    for node in nodes:
+        if len(some) > 1:
+            lenders.update(_find_lenders(some, windows, reads))
+    for node in nodes if lenders else ():
         lender = lenders.get(node.key)
         if lender is not None:
             (own,), (others,) = node.inputs, lender.inputs
@@ -116,18 +117,22 @@ def _find_lenders(
 ) -> Iterator[tuple[str, Node]]:
     """Find the lenders of stores over one stream."""
     reaches = {store.key: _find_reaches(windows.get(store.key, ())) for store in stores}
-    wide = [store for store in stores if _can_lend(store)]
+    factors = {store.key: _read_factors(store) for store in stores}
+    # A selection that compares columns with constants cannot fail; one that is never true has
+    # nothing to lend.
+    wide = [s for s in stores if not (factors[s.key].others or factors[s.key].never)]
     wide = sorted(wide, key=lambda store: (-reaches[store.key][0], store.key))[:_MOST]
 
     def may_borrow(store: KeptElements, lender: KeptElements) -> bool:
-        if store is lender or not isinstance(store.input, Select):
+        if store is lender:
             return False
         reaches_further = reaches[store.key][1] > reaches[lender.key][0]
         if reaches_further and not set(windows[store.key]) <= set(windows[lender.key]):
             return False
         if not reads[store.key] <= reads[lender.key]:
             return False
-        if not _implies(store.input, lender.input):
+        own = factors[store.key]
+        if own.never or not _is_implied(own, factors[lender.key]):
             return False
         # Of two that imply each other, one lends.
         return store.key > lender.key or not may_borrow(lender, store)
@@ -159,21 +164,9 @@ def _count_conjuncts(store: KeptElements) -> int:
     return len(store.input.predicates) if isinstance(store.input, Select) else 0
 
 
-def _can_lend(store: KeptElements) -> bool:
-    """Whether a store's selection cannot fail: it compares columns with constants."""
-    return not isinstance(store.input, Select) or not _read_factors(store.input).others
-
-
-def _implies(select: Select, other: Node) -> bool:
-    """Whether each row that a selection chooses is chosen by another, over the same rows, too."""
-    if not isinstance(other, Select):
-        return True
-    own, wider = _read_factors(select), _read_factors(other)
-    return not own.never and not wider.never and _is_implied(own, wider)
-
-
 @lru_cache(maxsize=1 << 16)
 def _is_implied(own: Factors, wider: Factors) -> bool:
+    """Whether each row that a selection chooses is chosen by another, over the same rows, too."""
     both = assemble(
         [*_list_clauses(own), *_list_clauses(wider)], dict.fromkeys((*own.others, *wider.others))
     )
@@ -185,7 +178,11 @@ def _list_clauses(factors: Factors) -> Iterator[dict[str, ValueSet]]:
     yield from map(dict, factors.clauses)
 
 
-def _read_factors(select: Select) -> Factors:
+def _read_factors(store: KeptElements) -> Factors:
+    """What a store's selection asks of a row; nothing where there is none."""
+    select = store.input
+    if not isinstance(select, Select):
+        return Factors()
     return _factorize(select.predicates, tuple(select.input.schema.types))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -106,6 +106,10 @@ class ElementRun:
 NOTHING = ElementRun(np.empty(0, np.int64), {})
 
 
+#: How far apart numbers may be that lie side by side.
+_FAR = 1 << 31
+
+
 @dataclass(frozen=True, eq=False)
 class Places:
     """Which elements of another store: their numbers there are `origin` + `offsets`, ascending."""
@@ -126,9 +130,10 @@ class Places:
         """The numbers."""
         return self.origin + self.offsets.astype(np.int64)
 
-    def join(self, other: Places) -> Places:
-        """Put the numbers that come next behind these."""
-        return Places.of(np.concatenate([self.list_numbers(), other.list_numbers()]))
+    def join(self, other: Places) -> Places | None:
+        """Put the numbers that come next behind these; None if they are too far away."""
+        numbers = np.concatenate([self.list_numbers(), other.list_numbers()])
+        return Places.of(numbers) if numbers[-1] - numbers[0] < _FAR else None
 
     def slice(self, low: int, high: int) -> Places:
         """The numbers [low, high)."""
@@ -139,7 +144,7 @@ class Places:
         return int(np.searchsorted(self.offsets, number - self.origin, side="left"))
 
 
-def find_number(runs: Sequence[ElementRun], ts: float, side: str) -> int:
+def find_number(runs: Sequence[ElementRun], ts: float, side: Literal["left", "right"]) -> int:
     """Find the number of a store's first element that is not before a timestamp, or is after it.
 
     Args:
@@ -151,8 +156,12 @@ def find_number(runs: Sequence[ElementRun], ts: float, side: str) -> int:
     at = bisect(runs, ts, key=lambda run: run.latest)
     if at == len(runs):
         return runs[-1].first + len(runs[-1])
-    place = np.searchsorted(runs[at].ts, ts, side="left" if side == "left" else "right")
-    return runs[at].first + int(place)
+    return runs[at].first + int(np.searchsorted(runs[at].ts, ts, side=side))
+
+
+def _find_run(runs: Sequence[ElementRun], number: int) -> ElementRun:
+    """Find the run that has the element of a number."""
+    return runs[bisect_right(runs, number, key=lambda run: run.first) - 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +190,7 @@ class LentRun:
         numbers = self.places.list_numbers()
         done = 0
         while done < len(numbers):
-            at = bisect_right(self.runs, int(numbers[done]), key=lambda run: run.first) - 1
-            run = self.runs[at]
+            run = _find_run(self.runs, int(numbers[done]))
             upto = int(np.searchsorted(numbers, run.first + len(run)))
             assert upto > done, "an element that was lent is not kept any more"
             yield run, numbers[done:upto] - run.first
@@ -192,7 +200,7 @@ class LentRun:
         number = self.places.origin + int(self.places.offsets[place])
         if not self.runs or number < self.runs[0].first:
             return BEGINNING
-        run = self.runs[bisect_right(self.runs, number, key=lambda run: run.first) - 1]
+        run = _find_run(self.runs, number)
         return int(run.ts[number - run.first])
 
     @property

@@ -25,8 +25,10 @@ from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.planner.dataflow.plan import (
     Plan,
     explain_together,
+    find_needed_columns,
     find_purge_intervals,
     find_readers,
+    list_in_order,
 )
 from millpond.planner.explain.explain import explain
 from millpond.planner.explain.notes import find_notes
@@ -415,7 +417,8 @@ class Explainer:
 
 def _describe_lending(plans: Mapping[str, Plan]) -> dict[str, str]:
     """What nodes of plans that run together take of others, by node key."""
-    return find_lending([plan.root for plan in plans.values()]).describe()
+    roots = [plan.root for plan in plans.values()]
+    return find_lending(list(list_in_order(roots)), find_needed_columns(roots)).describe()
 
 
 def _format_value(value: object) -> str:

@@ -6,9 +6,11 @@ import pytest
 from tests.oracle.oracle_pond import OraclePond
 from tests.tools.changes_play import plan_query
 
-from millpond.engine.dataflow.lenders import find_lending
+from millpond.engine.dataflow.lenders import Lending, find_lending
+from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
 from millpond.operators.windows.shared_window import KeptElements
+from millpond.planner.dataflow.plan import find_needed_columns, list_in_order
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +23,10 @@ def pond() -> OraclePond:
     return pond
 
 
+def find(roots: list[Node]) -> Lending:
+    return find_lending(list(list_in_order(roots)), find_needed_columns(roots))
+
+
 def lend(pond: OraclePond, *queries: str) -> dict[str, str]:
     """Who lends to whom, by the texts of their selections."""
     roots = []
@@ -30,7 +36,7 @@ def lend(pond: OraclePond, *queries: str) -> dict[str, str]:
         where = f"WHERE {selection}" if selection else ""
         text = f"SELECT k, {what} AS a FROM s [{window}] {where} GROUP BY k"
         roots.append(plan_query(pond.world, text).root)
-    found = find_lending(roots)
+    found = find(roots)
     stores = {n.key: n for root in roots for n in list_nodes(root) if isinstance(n, KeptElements)}
 
     def name(store: KeptElements) -> str:
@@ -127,9 +133,8 @@ def test_of_two_selections_of_the_same_rows_one_lends(pond: OraclePond) -> None:
 
 def test_who_has_operators_for_himself_neither_lends_nor_borrows(pond: OraclePond) -> None:
     nodes = [plan_query(pond.world, f"SELECT sum(v) FROM s [NOW] WHERE v > {n}") for n in (1, 2)]
-    assert find_lending([plan.root for plan in nodes]).lenders
-    owned = [own(nodes[0].root), nodes[1].root]
-    assert not find_lending(owned).lenders
+    assert find([plan.root for plan in nodes]).lenders
+    assert not find([own(nodes[0].root), nodes[1].root]).lenders
 
 
 def own(node):  # type: ignore[no-untyped-def]
