@@ -18,16 +18,21 @@ class Stopped(Exception):
     """The pond closes; what was being done is not finished."""
 
 
-class Background(ABC):
-    """The work of one thread; its methods may be called from any thread."""
+class WokenThread(ABC):
+    """A thread that others wake and stop; its methods may be called from any thread.
+
+    Attributes:
+        stopping: Whether the thread is to end, or has.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._wake = threading.Event()
-        #: Notified when what was asked for has been done.
-        self._idle = threading.Condition()
+        #: Notified when something that was asked for has been done, and when the thread is stopped.
+        self._progress = threading.Condition()
+        #: How often somebody asked, and the last ask after which all was done.
         self._asked = self._done = 0
-        self._stopping = self._has_defect = False
+        self.stopping = False
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -36,20 +41,13 @@ class Background(ABC):
 
     def wake(self) -> None:
         """Have the thread look for work soon: something changed."""
-        with self._idle:
+        with self._progress:
             self._asked += 1
         self._wake.set()
 
-    def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Wait until the thread has done all work for the calls of `wake` so far."""
-        self.wake()
-        with self._idle:
-            asked = self._asked
-            return self._idle.wait_for(lambda: self._done >= asked or self._stopping, timeout)
-
     def end(self) -> None:
         """Tell the thread to end, and return at once."""
-        self._stopping = True
+        self.stopping = True
         self._wake.set()
 
     def has_ended(self, seconds: float) -> bool:
@@ -62,18 +60,40 @@ class Background(ABC):
         """End the thread; wait for that no longer than so many seconds."""
         self.end()
         self.has_ended(seconds)
-        with self._idle:
-            self._idle.notify_all()
-
-    def check_going(self) -> None:
-        """Raise Stopped if the thread is to end; for work of many pieces, before each of them."""
-        if self._stopping:
-            raise Stopped
+        self._notify()
 
     @property
     def has_died(self) -> bool:
         """Whether the thread ended though nobody stopped it."""
-        return self._thread is not None and not self._thread.is_alive() and not self._stopping
+        return self._thread is not None and not self._thread.is_alive() and not self.stopping
+
+    def _notify(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
+
+    @abstractmethod
+    def _loop(self) -> None:
+        """Work until the thread is to end."""
+
+
+class Background(WokenThread):
+    """The work of one thread, which others can wait for until it is idle."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._has_defect = False
+
+    def wait_until_idle(self, timeout: float | None = None) -> bool:
+        """Wait until the thread has done all work for the calls of `wake` so far."""
+        self.wake()
+        with self._progress:
+            asked = self._asked
+            return self._progress.wait_for(lambda: self._done >= asked or self.stopping, timeout)
+
+    def check_going(self) -> None:
+        """Raise Stopped if the thread is to end; for work of many pieces, before each of them."""
+        if self.stopping:
+            raise Stopped
 
     def wait_seconds(self) -> float | None:
         """Seconds after which the thread looks for work even if nobody wakes it; None: never."""
@@ -84,12 +104,12 @@ class Background(ABC):
         """Do all work there is, or as much as can be done before the thread is stopped."""
 
     def _loop(self) -> None:
-        while not self._stopping:
+        while not self.stopping:
             self._wake.wait(self._seconds_to_wait())
             self._wake.clear()
-            with self._idle:
+            with self._progress:
                 asked = self._asked
-            if self._stopping:
+            if self.stopping:
                 return
             try:
                 self.work()
@@ -98,9 +118,9 @@ class Background(ABC):
                 return
             except Exception:
                 self._note_defect()
-            with self._idle:
+            with self._progress:
                 self._done = max(self._done, asked)
-                self._idle.notify_all()
+                self._progress.notify_all()
 
     def _seconds_to_wait(self) -> float | None:
         try:

@@ -85,13 +85,13 @@ class Refresher(Background):
             is_new, self._epoch = version.epoch != self._epoch, version.epoch
             wanted = []
             for query in queries:
-                if self._stopping:
+                if self.stopping:
                     return
                 if not self._defers(query) and self._is_to_be_kept(query, is_new):
                     found = self._prepare(version, query)
                     wanted += [] if found is None else [found]
             kept = self._invoker.kept_answers
-            failures = kept.refresh(version, wanted, lambda: self._stopping)
+            failures = kept.refresh(version, wanted, lambda: self.stopping)
         for query, error in failures:
             self._events.answer_failed(query, error)
 
@@ -158,7 +158,7 @@ class Refresher(Background):
             self._events.answer_failed(query, error)
             return None
         except Exception as error:
-            if not self._stopping:
+            if not self.stopping:
                 log.warning("computing ahead failed: %s", error, extra={"query": query.name})
             return None
         return query, prepared, known, now

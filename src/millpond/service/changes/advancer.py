@@ -34,7 +34,7 @@ from millpond.runtime.protocol import Runtime
 from millpond.runtime.shards import advance_shard
 from millpond.runtime.shards.advance_shard import ShardResult
 from millpond.service.answers.leaf_scan import Files
-from millpond.service.background import MOST_SECONDS
+from millpond.service.background import WokenThread
 from millpond.service.changes.advance_change import (
     Gained,
     list_switches,
@@ -67,7 +67,7 @@ _RETRY_SECONDS = 15.0
 _PREPARED = 4
 
 
-class Advancer:
+class Advancer(WokenThread):
     """Advances derivations in a thread of its own; its methods are safe to call from any thread."""
 
     def __init__(
@@ -84,6 +84,7 @@ class Advancer:
         defers: Callable[[QueryDef], bool],
         actions: Actions,
     ) -> None:
+        super().__init__("advancer")
         self._log = epochs
         self._derivations = derivations
         self._relations = relations
@@ -106,17 +107,10 @@ class Advancer:
             lambda: runtime.workers,
             derivations.constraints_of,
         )
-        self._wake = threading.Event()
-        self._progress = threading.Condition()
-        #: How often somebody asked; the last ask after which all was done that there was to do; and
-        #: the last after which a round was done.
-        self._asked = 0
-        self._done = 0
+        #: The last ask after which a round was done.
         self._stepped = 0
         #: Derivations of which somebody wants everything that is final, by when that was asked.
         self._wanted: dict[int, int] = {}
-        #: Whether the pond is closed or about to be.
-        self.stopping = False
         #: Why the last round failed, which is nobody's query's fault; it is tried again.
         self._failure: Exception | None = None
         self._moved_at = 0.0
@@ -134,46 +128,12 @@ class Advancer:
         )
         #: Held in each round, and by who changes what derivations were made of.
         self.round = threading.RLock()
-        self._thread: threading.Thread | None = None
 
     # -- the thread ----------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="advancer", daemon=True)
-        self._thread.start()
-
-    def wake(self) -> None:
-        """Have the thread do a round soon: something was committed or registered."""
-        with self._progress:
-            self._asked += 1
-        self._wake.set()
-
-    def end(self) -> None:
-        """Tell the thread to end, and return at once."""
-        self.stopping = True
-        self._wake.set()
-
-    def has_ended(self, seconds: float) -> bool:
-        """Wait until the thread has ended, no longer than so many seconds; whether it has."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return self._thread is None or not self._thread.is_alive()
-
-    def stop(self, seconds: float = MOST_SECONDS) -> None:
-        """End the thread; wait for that no longer than so many seconds."""
-        self.end()
-        self.has_ended(seconds)
-        self._notify()
-
     def _notify(self) -> None:
-        with self._progress:
-            self._progress.notify_all()
+        super()._notify()
         self._events.advancer_progressed()
-
-    @property
-    def has_died(self) -> bool:
-        """Whether the thread ended though nobody stopped it."""
-        return self._thread is not None and not self._thread.is_alive() and not self.stopping
 
     def _loop(self) -> None:
         while not self.stopping:

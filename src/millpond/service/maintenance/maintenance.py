@@ -117,7 +117,7 @@ class Maintenance(Background):
 
     def rebuild_matches(self, matches: MatchRef) -> None:
         """Have torn matches made again; until then, invocation matches the segment itself."""
-        with self._idle:
+        with self._progress:
             self._torn.add(matches)
         self.wake()
 
@@ -134,7 +134,7 @@ class Maintenance(Background):
     def work(self) -> None:
         try:
             self._failed = False
-            while not self._stopping and self.step():
+            while not self.stopping and self.step():
                 pass
         except Exception as error:
             self._note(error)
@@ -217,7 +217,7 @@ class Maintenance(Background):
 
     def _run_guarded(self, work: Callable[[int], bool], stream_id: int) -> bool:
         """Run a step for one stream; its failure (corrupt segment, full disk) stops no other."""
-        if self._stopping:
+        if self.stopping:
             return False
         try:
             return work(stream_id)
@@ -227,7 +227,7 @@ class Maintenance(Background):
 
     def _note(self, error: Exception) -> None:
         self._failed = True
-        if not self._stopping:
+        if not self.stopping:
             log.warning("maintenance failed and will be tried again: %s", error)
 
     def _is_up_to_date(self, work: str, stream_id: int, version: Version) -> bool:
@@ -251,7 +251,7 @@ class Maintenance(Background):
         Where a segment's matches end says which slots it has been matched with (`backfill`), so no
         matches may be missing before that.
         """
-        with self._idle:
+        with self._progress:
             torn, self._torn = self._torn, set()
         version = self._log.version
         leaving: dict[int, MatchRef] = {}
@@ -267,7 +267,7 @@ class Maintenance(Background):
             try:
                 self._log.commit(EpochChange(kind="torn", drop_matches=list(leaving.values())))
             except BaseException:
-                with self._idle:
+                with self._progress:
                     self._torn |= torn
                 raise
         return bool(leaving)

@@ -85,7 +85,7 @@ class Twins:
         self.pond = open_local(store, clock=self.clock)
         self.pond._components.refresher.stop()
         self.refresher = self.pond._components.refresher
-        self.refresher._stopping = False
+        self.refresher.stopping = False
         self.pond.execute(DEFINITIONS)
         for name, text in QUERIES.items():
             self.pond.register(text, name, materialize="eager")

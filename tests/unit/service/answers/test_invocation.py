@@ -177,7 +177,7 @@ def test_an_instant_that_is_not_kept_is_an_error(forgotten: Pond) -> None:
 def test_an_answer_is_of_one_version(both: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed, merged or dropped while an answer is computed does not show in it."""
     both._components.maintenance.stop()
-    both._components.maintenance._stopping = False
+    both._components.maintenance.stopping = False
     for at in range(9):
         both.ingest("app", rows(at))
     query = both.register("SELECT a.v FROM app a, app b WHERE a.v = b.v")

@@ -23,7 +23,7 @@ def parts(pond: Pond) -> Components:
         pond.execute(f"CREATE STREAM {name} (ts TIMESTAMP, k INTEGER, v INTEGER) TIMESTAMP BY ts")
     parts = components_of(pond)
     parts.maintenance.stop()
-    parts.maintenance._stopping = False
+    parts.maintenance.stopping = False
     return parts
 
 

@@ -54,7 +54,7 @@ def referenced(pond: Pond, kind: str) -> set[str]:
 def quiet(pond: Pond) -> None:
     """Stop the thread, so that a test does each step itself."""
     pond._components.maintenance.stop()
-    pond._components.maintenance._stopping = False
+    pond._components.maintenance.stopping = False
 
 
 # -- backfill -----------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_a_round_without_news_looks_at_no_change_log(pond: Pond) -> None:
     push(pond, 0, 3)
     maintenance = pond._components.maintenance
     maintenance.stop()
-    maintenance._stopping = False
+    maintenance.stopping = False
     while maintenance.step():
         pass
     version = pond._components.log.version

@@ -103,7 +103,7 @@ class PlanMonitor(Background):
         if began < self._rests_until or not is_watching(version):
             return
         for flows in self._advancer.accounts.take_flows(version, self.least_elements):
-            if self._stopping:
+            if self.stopping:
                 return
             self._look(flows)
         took = clock_time.monotonic() - began
