@@ -61,6 +61,19 @@ class BucketMap(Mapping[K, V], Generic[K, V]):
         copy._length = length
         return copy
 
+    def find_added(self, before: BucketMap[K, V]) -> set[K]:
+        """Find the keys that an earlier map does not have; shared buckets are not looked at.
+
+        >>> one = BucketMap[str, int]().with_changes({"a": 1, "b": 2})
+        >>> one.with_changes({"c": 3}, drop=["a"]).find_added(one)
+        {'c'}
+        """
+        found: set[K] = set()
+        for own, old in zip(self._buckets, before._buckets, strict=True):
+            if own is not old:
+                found |= own.keys() - old.keys()
+        return found
+
     def __getitem__(self, key: K) -> V:
         return self._buckets[hash(key) % _BUCKETS][key]
 

@@ -29,7 +29,7 @@ from millpond.catalog.objects import QueryDef
 from millpond.model.owner_only import make_directory
 from millpond.model.time import now
 from millpond.state import arrow_file
-from millpond.state.database.database import Database, Transaction
+from millpond.state.database.database import Database, NotedStatements
 from millpond.state.database.join_rows import write_joins
 from millpond.state.database.read_version import read_version
 from millpond.state.database_tables import definition_of, definition_row, settings_row
@@ -66,6 +66,9 @@ class EpochLog:
         self._next_join: int = counters.get("join", 1)
         self._saved_next_id: int = counters.get("definition", 1)
         self._ids = count(self._saved_next_id)
+        #: Held while an epoch is made. Pushes need the database alone, whose lock comes second and
+        #: is held only for as long as the rows are written.
+        self._committing = threading.RLock()
         self._readers = threading.Lock()
         self._pins: Counter[int] = Counter()
         self._unreferenced: list[tuple[int, str]] = []
@@ -132,7 +135,7 @@ class EpochLog:
             MillpondError: CQL-208, a name is taken; STORE-603, the database cannot be written.
                 Nothing was done.
         """
-        with self._database.lock:
+        with self._committing:
             before = self._version
             if callable(change):
                 change = change(before)
@@ -150,18 +153,23 @@ class EpochLog:
                 *resolved.put_sinks,
             )
             next_id = max([self._saved_next_id, *(d.id + 1 for d in added)])
+            rows = self._note_rows(resolved, next_id).encode()
             reach("epoch.before_write")
-            try:
-                with self._database.transaction() as connection:
-                    self._write(connection, resolved, next_id)
-                    reach("epoch.before_commit")
-            except BaseException:
-                # An interrupt may come when the transaction is already durable: look whether it is.
-                if self._database.read("SELECT max(epoch) FROM epoch")[0][0] == after.epoch:
-                    self._publish(after, resolved, next_id)
-                raise
-            reach("epoch.after_commit")
-            self._publish(after, resolved, next_id)
+            # Held until the version is published: who reads the database then reads the version.
+            with self._database.lock:
+                try:
+                    with self._database.transaction() as transaction:
+                        transaction.execute_whole(rows)
+                        reach("epoch.before_commit")
+                except BaseException:
+                    # An interrupt may come when the transaction is already durable: look whether
+                    # it is.
+                    last = self._database.read("SELECT max(epoch) FROM epoch")[0][0]
+                    if last == after.epoch:
+                        self._publish(after, resolved, next_id)
+                    raise
+                reach("epoch.after_commit")
+                self._publish(after, resolved, next_id)
         reach("epoch.after_publish")
         for listener in self._listeners:
             listener()
@@ -270,8 +278,9 @@ class EpochLog:
         """Close the database. Versions that were taken stay readable."""
         self._database.close()
 
-    def _write(self, connection: Transaction, change: ResolvedChange, next_id: int) -> None:
-        """Write all rows of an epoch, deletions first."""
+    def _note_rows(self, change: ResolvedChange, next_id: int) -> NotedStatements:
+        """Note how all rows of an epoch are written, deletions first."""
+        connection = NotedStatements()
         many = connection.executemany
         connection.execute(
             "INSERT INTO epoch VALUES (?, ?, ?)", (change.epoch, change.kind, self._clock())
@@ -279,6 +288,7 @@ class EpochLog:
         connection.execute(
             "DELETE FROM epoch WHERE epoch <= ?", (change.epoch - _REMEMBERED_EPOCHS,)
         )
+        added = {d.id for d in change.add}
         past = [d.id for d in (*change.drop, *change.replace) if isinstance(d, QueryDef)]
         if past:
             many(
@@ -309,7 +319,7 @@ class EpochLog:
             ("slot_floor", "stream_id", [d.id for d in change.drop]),
             ("segment", "id", [s.id for s in change.drop_segments]),
             ("matches", "id", [m.id for m in change.drop_matches]),
-            ("leaf", "query_id", list(change.drop_leaves | change.leaves.keys())),
+            ("leaf", "query_id", list(change.drop_leaves | (change.leaves.keys() - added))),
             ("relation_delta", "path", [d.path for d in change.drop_deltas]),
         ):
             if ids:
@@ -391,6 +401,7 @@ class EpochLog:
         if next_id > self._saved_next_id:
             counters.append(("definition", next_id))
         many("INSERT OR REPLACE INTO counter VALUES (?, ?)", counters)
+        return connection
 
 
 def _clock_row(stream_id: int, clock: StreamClock) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
@@ -245,6 +246,30 @@ def test_a_query_has_its_leaves_in_order_and_takes_them_along(log, stream, a):
     assert log.version.leaves(query) == ()
     with pytest.raises(StaleChange):
         log.commit(EpochChange(kind="register", add_leaves=leaves))
+
+
+@pytest.mark.parametrize("many", [1, 2, 999, 1_000, 1_234])
+def test_very_many_rows_are_written_as_few_are(log, stream, tmp_path, many):
+    ids = [log.next_id() for _ in range(many)]
+    log.commit(
+        EpochChange(
+            kind="register",
+            add=[QueryDef(id, f"q{id}", f"SELECT * FROM s WHERE a = {id}") for id in ids],
+            add_slots=[SlotRef(stream, n, b"k%d" % n, b"f%d" % n) for n in range(many)],
+            add_leaves=[LeafRef(id, 0, stream, n) for n, id in enumerate(ids)],
+        )
+    )
+    for again in (log, EpochLog.open(tmp_path)):
+        assert list(again.version.queries) == ids
+        assert [again.version.leaves(id) for id in ids] == [
+            (LeafRef(id, 0, stream, n),) for n, id in enumerate(ids)
+        ]
+        assert [(s.slot, s.factors) for s in again.version.slots(stream)] == [
+            (n, b"f%d" % n) for n in range(many)
+        ]
+    assert again.version.queries[ids[-1]] == log.version.queries[ids[-1]]
+    rows = log._database.read("SELECT query_id, slot FROM leaf ORDER BY slot")
+    assert rows == [(id, n) for n, id in enumerate(ids)]
 
 
 def test_equal_numbers_of_reopened_queries_are_one_object(log, stream, a, tmp_path):

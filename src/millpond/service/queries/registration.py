@@ -49,7 +49,7 @@ from millpond.service.queries.prepared import (
 from millpond.service.queries.query_directory import find_query
 from millpond.service.queries.query_stems import QueryStems
 from millpond.service.queries.reductions import ModelPrecision, with_static_reduction
-from millpond.service.queries.registration_batch import RegistrationBatch
+from millpond.service.queries.registration_batch import RegistrationBatch, reads_the_same
 from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.service.queries.shared_changes import (
     find_left_shared_logs,
@@ -124,18 +124,14 @@ class Registrar:
                 STORE-603 if their matches of kept elements would not fit on the disk. With several
                 requests, `detail` says which one it was.
         """
+        before = self._log.version
+        ahead = self._collect_ahead(requests, before) if len(requests) > _FEW else None
         with self.lock:
-            added = RegistrationBatch(self._log.next_id, self._clock())
-            final = self._followers.read_finality()
-            for number, request in enumerate(requests):
-                try:
-                    self._register_one(added, request, final, len(requests) <= _FEW)
-                except MillpondError as error:
-                    if len(requests) > 1:
-                        place = f"Query {number} of {len(requests)} (counting from 0)."
-                        error.detail = f"{place} {error.detail or ''}".strip()
-                    raise
-            check_matches(self._log.directory, self._log.version, added.slots)
+            now = self._log.version
+            if ahead is not None and ahead.move(before, now):
+                added = ahead
+            else:
+                added = self._collect(requests, now)
             self._log.commit(
                 EpochChange(
                     kind="register",
@@ -154,9 +150,44 @@ class Registrar:
         self._events.definitions_changed()
         return added.definitions
 
+    def _collect_ahead(
+        self, requests: Sequence[RegistrationRequest], version: Version
+    ) -> RegistrationBatch | None:
+        """Collect very many additions while others register; the lock is not held.
+
+        Returns:
+            The additions, which `RegistrationBatch.move` moves to the version they are committed
+            after; None if they failed, and what they read has changed meanwhile.
+        """
+        try:
+            return self._collect(requests, version)
+        except Exception:
+            if reads_the_same(version, self._log.version):
+                raise
+            return None
+
+    def _collect(
+        self, requests: Sequence[RegistrationRequest], version: Version
+    ) -> RegistrationBatch:
+        """Collect the additions of queries that are registered after a version."""
+        added = RegistrationBatch(self._log.next_id, self._clock())
+        final = self._followers.read_finality()
+        is_ready = len(requests) <= _FEW
+        for number, request in enumerate(requests):
+            try:
+                self._register_one(added, version, request, final, is_ready)
+            except MillpondError as error:
+                if len(requests) > 1:
+                    place = f"Query {number} of {len(requests)} (counting from 0)."
+                    error.detail = f"{place} {error.detail or ''}".strip()
+                raise
+        check_matches(self._log.directory, version, added.slots)
+        return added
+
     def _register_one(
         self,
         added: RegistrationBatch,
+        version: Version,
         request: RegistrationRequest,
         final: Callable[[BoundQuery], int],
         ready: bool,
@@ -164,7 +195,6 @@ class Registrar:
         options = check_options(request.options or {}, request.statement)
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
-        version = self._log.version
         options = with_static_reduction(version, lambda: bound, options, self.model_precision)
         if not request.name:
             id, name = added.assign_id(version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import is_
 
 from millpond.catalog.objects import QueryDef, StreamDef, is_reserved
 from millpond.engine.joins.plan import JoinPlan
@@ -47,6 +48,9 @@ class RegistrationBatch:
         self._cores: list[JoinCore] = []
         self._uses: list[JoinUse] = []
         self._core_of: dict[str, int] = {}
+        #: The slots and cores of the version that its queries share; None: a new core.
+        self._shared_slots: set[tuple[int, int]] = set()
+        self._shared_cores: dict[str, int | None] = {}
         self._streams: dict[str, StreamDef] = {}
         self._epoch = -1
 
@@ -127,6 +131,53 @@ class RegistrationBatch:
         """The change of the shared joins; `drop_uses` are queries that stop using theirs."""
         return JoinChange(cores=self._cores, uses=self._uses, drop_uses=drop_uses)
 
+    def move(self, before: Version, now: Version) -> bool:
+        """Move additions that were made for one version to a later one, where slots have moved on.
+
+        Returns:
+            False if the queries have to be collected anew: what they read has changed, somebody has
+            a name of theirs, or they would share other slots or cores than before.
+        """
+        if now is before:
+            return True
+        if not reads_the_same(before, now) or self.prepared:
+            return False
+        if not self._names.isdisjoint(now.ids.find_added(before.ids)):
+            return False
+        for key, core_id in self._shared_cores.items():
+            core = now.joins.core_of_key(key)
+            if core_id != (None if core is None else core.id):
+                return False
+        return all(self._move_slots(id, before, now) for id in self._moved_streams())
+
+    def _moved_streams(self) -> set[int]:
+        return self._next_slot.keys() | {stream_id for stream_id, _ in self._shared_slots}
+
+    def _move_slots(self, stream_id: int, before: Version, now: Version) -> bool:
+        """Number the new slots of a stream behind those of now; False: others would be shared."""
+        slots = now.slots_by_number(stream_id)
+        fresh, gone = slots.compare(before.slots_by_number(stream_id))
+        if any((stream_id, number) in self._shared_slots for number in gone):
+            return False
+        if any((stream_id, slots[number].key) in self._fresh for number in fresh):
+            return False
+        first = before.next_slot(stream_id)
+        shift = now.next_slot(stream_id) - first
+        if shift:
+            self.slots = [
+                s
+                if s.stream_id != stream_id
+                else SlotRef(stream_id, s.slot + shift, s.key, s.factors)
+                for s in self.slots
+            ]
+            self.leaves = [
+                x
+                if x.stream_id != stream_id or x.slot is None or x.slot < first
+                else LeafRef(x.query_id, x.leaf, stream_id, x.slot + shift)
+                for x in self.leaves
+            ]
+        return True
+
     def instant(self, at: int) -> int:
         """The instant, as one object for all queries that share it, to save memory."""
         return self._instants.setdefault(at, at)
@@ -142,6 +193,7 @@ class RegistrationBatch:
         """Add a use of this join's core: the core of an equal join, or a new one."""
         shared = version.joins.core_of_key(plan.key)
         core_id = shared.id if shared is not None else self._core_of.get(plan.key)
+        self._shared_cores[plan.key] = None if shared is None else shared.id
         fresh = core_id is None
         if core_id is None:
             core_id = -1 - len(self._cores)
@@ -159,6 +211,7 @@ class RegistrationBatch:
         key = slot_key(factors)
         shared = version.slot_of_key(stream_id, key)
         if shared is not None:
+            self._shared_slots.add((stream_id, shared.slot))
             return shared.slot
         fresh = self._fresh.get((stream_id, key))
         if fresh is None:
@@ -167,3 +220,18 @@ class RegistrationBatch:
             self._fresh[stream_id, key] = fresh
             self.slots.append(SlotRef(stream_id, fresh, key, factors.pack()))
         return fresh
+
+
+def reads_the_same(before: Version, now: Version) -> bool:
+    """Whether a query means in a version what it meant in an earlier one: all names are the same.
+
+    Change logs come and go as queries are followed, and have no names.
+    """
+    if before.functions is not now.functions or before.summaries is not now.summaries:
+        return False
+    if before.relations is not now.relations:
+        return False
+    if before.streams is now.streams:
+        return True
+    old, new = before.named_streams(), now.named_streams()
+    return len(old) == len(new) and all(map(is_, old, new))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from millpond.state.database.database import Database, Transaction
+from millpond.state.database.database import Database, NotedStatements
 from millpond.state.epoch.resolve_joins import ResolvedJoins, next_joins
 from millpond.state.join_state import ArrangementRef, JoinCore, Joins, JoinUse, PairsRef
 
 
-def write_joins(connection: Transaction, change: ResolvedJoins) -> None:
+def write_joins(connection: NotedStatements, change: ResolvedJoins) -> None:
     """Write the rows of a change, deletions first."""
     many = connection.executemany
     for table, column, keys in (

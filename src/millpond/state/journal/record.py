@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -28,10 +29,31 @@ HEAD_BYTES = _HEAD.size
 Statement = tuple[str, Sequence[Sequence[Any]]]
 
 
-def encode_record(incarnation: str, number: int, statements: Iterable[Statement]) -> bytes:
+@dataclass(frozen=True)
+class EncodedStatements:
+    """Statements with the body of the record that they will be, encoded ahead."""
+
+    statements: Sequence[Statement]
+    body: bytes
+
+    @staticmethod
+    def of(statements: Sequence[Statement]) -> EncodedStatements:
+        """Encode statements that are executed later."""
+        return EncodedStatements(statements, encode_body(statements))
+
+
+def encode_record(
+    incarnation: str, number: int, statements: Iterable[Statement] | EncodedStatements
+) -> bytes:
     """Encode a record as bytes."""
-    body = orjson.dumps([[sql, rows] for sql, rows in statements], default=_encode_bytes)
-    return frame_body(incarnation, number, body)
+    if isinstance(statements, EncodedStatements):
+        return frame_body(incarnation, number, statements.body)
+    return frame_body(incarnation, number, encode_body(statements))
+
+
+def encode_body(statements: Iterable[Statement]) -> bytes:
+    """Encode the statements of a record."""
+    return orjson.dumps([[sql, rows] for sql, rows in statements], default=_encode_bytes)
 
 
 def frame_body(incarnation: str, number: int, body: bytes | memoryview) -> bytes:

@@ -13,6 +13,7 @@ from tests.unit.service.conftest import SECOND, OpenPond, rows, values
 from millpond.errors import MillpondError
 from millpond.model.time import to_instant
 from millpond.service.pond import Pond
+from millpond.service.queries import registration
 
 
 @pytest.fixture
@@ -339,3 +340,50 @@ def test_registering_and_dropping_what_is_read_exclude_each_other(s: Pond) -> No
     assert set(outcomes) <= {("done", "POND-401"), ("CQL-201", "done")}
     for query in s.queries():
         assert s.query(query.name).invoke().rows() == []
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "code"),
+    [
+        ("CREATE QUERY x AS SELECT v FROM s WHERE v = 1000", None),
+        ("CREATE QUERY x AS SELECT v FROM s WHERE v = 3", None),
+        ("DROP QUERY other", None),
+        ("CREATE QUERY mine AS SELECT v FROM s", "CQL-208"),
+        ("DROP QUERY other; DROP STREAM s", "CQL-201"),
+        ("ALTER STREAM s ADD COLUMN w INTEGER", None),
+    ],
+)
+def test_others_change_things_while_very_many_queries_are_collected(
+    s: Pond, open_pond: OpenPond, monkeypatch: pytest.MonkeyPatch, meanwhile: str, code: str | None
+) -> None:
+    s.register("SELECT v FROM s WHERE v = 4", "other")
+    before = s._components.log.version
+    waiting = [meanwhile]
+
+    def check(*args: object) -> None:
+        if waiting:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(s.execute, waiting.pop()).result(30)
+
+    monkeypatch.setattr(registration, "check_matches", check)
+    many: list[Any] = [f"SELECT v FROM s WHERE v = {k}" for k in range(101)]
+    many.append(("SELECT v FROM s WHERE v = 3", "mine", {}))
+    if code is not None:
+        with pytest.raises(MillpondError, match=code):
+            s.register_many(many)
+        known = s._components.log.version.queries
+        assert len(known) == len(before.queries) + (1 if code == "CQL-208" else -1)
+        return
+    found = s.register_many(many)
+    epochs = {query.definition.registered_epoch for query in found}
+    assert len(epochs) == 1
+    for is_again in (False, True):
+        pond = open_pond() if is_again else s
+        for number, handle in enumerate(found):
+            query = pond.query(handle.name)
+            assert values(query.invoke()) == ([number] if number < 10 else [3] * (number == 101))
+        version = pond._components.log.version
+        keys = [slot.key for slot in version.slots(pond.streams()[0].id)]
+        assert len(set(keys)) == len(keys) >= 101
+        used = {x.slot for id in version.queries for x in version.leaves(id)} - {None}
+        assert used == set(slots(pond))

@@ -112,3 +112,55 @@ def test_instants_are_kept_once() -> None:
     batch = RegistrationBatch(lambda: 1, 0)
     one, again = batch.instant(10**15), batch.instant(10**14 * 10)
     assert one is again
+
+
+# -- additions that were made before others registered ------------------------------------------
+
+
+def test_additions_are_numbered_behind_what_came_meanwhile(
+    pond: Pond, parts: Components, batch: RegistrationBatch
+) -> None:
+    before = parts.log.version
+    for text in (
+        "SELECT v FROM s WHERE v > 1",
+        "SELECT v FROM s WHERE v > 7",
+        "SELECT v FROM t WHERE v > 7",
+        "SELECT v FROM s",
+    ):
+        add(parts, batch, text)
+    batch.prepared.clear()
+    assert batch.move(before, before)
+    pond.register("SELECT v FROM s WHERE v > 8")
+    s, t = (stream.id for stream in pond.streams())
+    assert batch.move(before, parts.log.version)
+    assert [(x.stream_id, x.slot) for x in batch.leaves] == [(s, 0), (s, 2), (t, 0), (s, None)]
+    assert [(x.stream_id, x.slot) for x in batch.slots] == [(s, 2), (t, 0)]
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        "DROP QUERY first",  # its slot is shared
+        "CREATE QUERY x AS SELECT k FROM s WHERE v > 7",  # would be shared
+        "CREATE QUERY TAKEN AS SELECT v FROM s",
+        "CREATE QUERY x AS SELECT a.v FROM s [RANGE 1 DAY] a, t [RANGE 1 DAY] b WHERE a.k = b.k",
+        "CREATE STREAM u (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts",
+        "CREATE RELATION r (v INTEGER)",
+        "ALTER STREAM s ADD COLUMN w INTEGER",
+    ],
+)
+def test_additions_that_would_be_others_now_are_made_anew(
+    pond: Pond, parts: Components, batch: RegistrationBatch, meanwhile: str
+) -> None:
+    before = parts.log.version
+    add(parts, batch, "SELECT v FROM s WHERE v > 1")
+    add(parts, batch, "SELECT v FROM s WHERE v > 7")
+    add(parts, batch, "SELECT a.v FROM s [RANGE 3 MINUTE] a, t [RANGE 3 MINUTE] b WHERE a.k = b.k")
+    batch.add(
+        before, QueryDef(99, "taken", "SELECT v FROM s"), parts.registrar.bind("SELECT v FROM s")
+    )
+    batch.prepared.clear()
+    pond.execute("CREATE QUERY other AS SELECT v FROM t WHERE v > 1")
+    assert batch.move(before, parts.log.version)
+    pond.execute(meanwhile)
+    assert not batch.move(before, parts.log.version)

@@ -47,6 +47,23 @@ def test_pending_is_what_no_epoch_holds(store, a):
     assert [row.number for row in store.inbox.list_pending()] == [3]
 
 
+def test_a_push_does_not_wait_while_an_epoch_is_decided(store, a):
+    done = threading.Event()
+
+    def accept():
+        push(store, a)
+        done.set()
+
+    def change(version):
+        threading.Thread(target=accept).start()
+        assert done.wait(30), "the push waits for the epoch"
+        return EpochChange(kind="batch")
+
+    store.log.commit(change)
+    assert store.log.version.epoch == 1
+    assert [row.number for row in store.inbox.list_pending()] == [1]
+
+
 def test_numbers_rise_across_restarts_even_when_all_was_collected(store, a):
     for _ in range(3):
         push(store, a)
