@@ -309,7 +309,7 @@ def serve(
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.cli.checked_settings import check_memory, check_shared
-    from millpond.cli.garbage import spare_what_stays
+    from millpond.cli.garbage import collecting_nothing, spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     if shared is not None and store is None:
@@ -350,10 +350,11 @@ def serve(
     handle_hang_up()
 
     # What is compiled at its first import comes after all that can be refused.
-    from millpond.api import server
-    from millpond.api.waiting import await_lead
-    from millpond.model.compiled import progress
-    from millpond.service.open_pond import open_pond
+    with collecting_nothing():
+        from millpond.api import server
+        from millpond.api.waiting import await_lead
+        from millpond.model.compiled import progress
+        from millpond.service.open_pond import open_pond
 
     progress.finish()  # before the wait to lead a shared store
     leading = None

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from millpond.cli.garbage import collecting_nothing
 from millpond.cli.output_format import Format
 from millpond.cli.progress_bars import ReadingProgress
 from millpond.cli.result_writers import writer
@@ -40,12 +41,13 @@ def run_script(
         text = read_script(file)
         statements = parse_script(text)
 
-        from millpond.runtime.spark.session import launch_ahead
+        with collecting_nothing():
+            from millpond.runtime.spark.session import launch_ahead
 
-        reads = store is not None or any(getattr(s, "source", None) for s in statements)
-        launch = launch_ahead(store, master, spark_conf, reads)
+            reads = store is not None or any(getattr(s, "source", None) for s in statements)
+            launch = launch_ahead(store, master, spark_conf, reads)
 
-        from millpond.service.open_pond import open_pond
+            from millpond.service.open_pond import open_pond
 
         progress = ReadingProgress()
         pond = open_pond(

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import betainc
 
 #: κ of Bardenet and Maillard's empirical Bernstein-Serfling inequality.
 _KAPPA = 7 / 3 + 3 / np.sqrt(2)
@@ -48,6 +47,8 @@ def bound_counts(sampled: np.ndarray, share: float, delta: float) -> tuple[np.nd
 
 def _at_least(k: np.ndarray, n: np.ndarray, share: float) -> np.ndarray:
     """P(Bin(n, p) ≥ k)."""
+    from scipy.special import betainc  # slow to load, and only sampled answers need it
+
     inside = (k > 0) & (n >= k)
     found = betainc(np.where(inside, k, 1.0), np.where(inside, n - k + 1, 1.0), share)
     return np.where(k <= 0, 1.0, np.where(inside, found, 0.0))

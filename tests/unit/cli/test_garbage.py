@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import weakref
 
-from millpond.cli.garbage import spare_what_stays
+import pytest
+
+from millpond.cli.garbage import collecting_nothing, spare_what_stays
 
 
 class _Node:
@@ -30,3 +32,22 @@ def test_what_stays_is_left_out_and_new_cycles_are_collected() -> None:
     finally:
         gc.unfreeze()
         gc.set_threshold(*before)
+
+
+def test_nothing_is_collected_while_code_is_loaded() -> None:
+    def load() -> None:
+        with collecting_nothing():
+            assert not gc.isenabled()
+            raise ImportError
+
+    assert gc.isenabled()
+    with pytest.raises(ImportError):
+        load()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collecting_nothing():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -5,6 +5,7 @@ docs/spec/statements.md says what each statement does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -186,12 +187,15 @@ class Executor:
 
     def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
         components = self._components
-        self._await_runtime(statement)
+
+        def define() -> StreamDef:
+            log = components.log
+            return self._confine(stream_definition(statement, log.next_id(), log.version))
+
+        self._await_runtime(statement, define)
         with components.definitions:
-            definition = stream_definition(
-                statement, components.log.next_id(), components.log.version
-            )
-            components.sources.create_stream(self._confine(definition))
+            definition = define()
+            components.sources.create_stream(definition)
         return report("create stream", definition.name, "created")
 
     def _alter_stream(self, statement: statements.Alter) -> StatementResult:
@@ -236,12 +240,14 @@ class Executor:
 
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components
-        self._await_runtime(statement)
+
+        def define() -> RelationDef:
+            log = components.log
+            return self._confine(relation_definition(statement, log.next_id(), log.version))
+
+        self._await_runtime(statement, define)
         with components.definitions:
-            definition = relation_definition(
-                statement, components.log.next_id(), components.log.version
-            )
-            definition = self._confine(definition)
+            definition = define()
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
                 components.sources.create_fed(
@@ -257,10 +263,16 @@ class Executor:
         return report("create relation", definition.name, f"created{loaded}")
 
     def _await_runtime(
-        self, statement: statements.CreateStream | statements.CreateRelation
+        self,
+        statement: statements.CreateStream | statements.CreateRelation,
+        define: Callable[[], object],
     ) -> None:
-        """Wait for what a source is looked at with while others can still define things."""
+        """Wait for what a source is looked at with while others can still define things.
+
+        What is wrong with the statement is said without waiting.
+        """
         if statement.source is not None:
+            define()
             self._components.runtime.wait_until_started()
 
     def _await_pushes(self, stream: StreamDef) -> None:

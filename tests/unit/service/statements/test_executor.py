@@ -222,3 +222,25 @@ def test_while_a_source_waits_for_the_runtime_others_define_things(
     other.join(60)
     assert alone
     assert [error.code for error in failed] == ["DATA-502"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("STREAM f (v INTEGER) USING csv WITH (path = '/nowhere')", "CQL-214"),
+        ("STREAM f (v NOTHING) USING csv OPTIONS (path '/nowhere')", "CQL-210"),
+        ("STREAM s (v INTEGER) USING csv OPTIONS (path '/nowhere')", "CQL-208"),
+        ("RELATION s (v INTEGER) USING csv OPTIONS (path '/nowhere')", "CQL-208"),
+        ("RELATION f (v NOTHING) USING csv OPTIONS (path '/nowhere')", "CQL-210"),
+    ],
+)
+def test_what_is_wrong_with_a_statement_is_said_before_the_runtime_has_started(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch, statement: str, code: str
+) -> None:
+    def wait_until_started() -> None:
+        raise AssertionError("it waited")
+
+    monkeypatch.setattr(pond._components.runtime, "wait_until_started", wait_until_started)
+    with pytest.raises(MillpondError) as raised:
+        pond.execute(f"CREATE {statement}")
+    assert raised.value.code == code
