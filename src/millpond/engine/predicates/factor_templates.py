@@ -71,9 +71,8 @@ def factor_template(shapes: Sequence[exp.Expr], schema: Schema) -> FactorTemplat
     queries bound by one template share theirs.
     """
     key = tuple([id(shape) for shape in shapes])
-    with _LOCK:
-        kept = _TEMPLATES.get(key)
-    if kept is not None and kept[1] == schema:
+    kept = _TEMPLATES.get(key)
+    if kept is not None and (kept[1] is schema or kept[1] == schema):
         return kept[2]
     template = FactorTemplate(shapes, schema)
     with _LOCK:
