@@ -87,7 +87,7 @@ class Transaction:
         self._whole: EncodedStatements | None = None
 
     @property
-    def statements(self) -> Iterable[Statement] | EncodedStatements:
+    def statements(self) -> Iterable[Statement]:
         """What the journal's record has."""
         return self._statements if self._whole is None else self._whole
 

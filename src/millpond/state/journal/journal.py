@@ -21,7 +21,7 @@ from millpond.state.arrow_file import sync_directory, translate_write_errors
 from millpond.state.fail_points import reach
 from millpond.state.journal.journal_file import FILE_HEAD_BYTES, encode_head, file_name, list_files
 from millpond.state.journal.last_record import LastRecord
-from millpond.state.journal.record import EncodedStatements, Statement, encode_record
+from millpond.state.journal.record import Statement, encode_record
 from millpond.state.journal.snapshot import Snapshot
 
 #: A file of this length is full, and the next record begins another file.
@@ -57,7 +57,7 @@ class Journal:
             self._path = directory / file_name(number + 1)
             self._descriptor, self._end = begin_file(directory, incarnation, number + 1)
 
-    def append(self, statements: Iterable[Statement] | EncodedStatements) -> None:
+    def append(self, statements: Iterable[Statement]) -> None:
         """Write the next record and wait until it is durable.
 
         Raises:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +36,16 @@ class EncodedStatements:
     statements: Sequence[Statement]
     body: bytes
 
+    def __iter__(self) -> Iterator[Statement]:
+        return iter(self.statements)
+
     @staticmethod
     def of(statements: Sequence[Statement]) -> EncodedStatements:
         """Encode statements that are executed later."""
         return EncodedStatements(statements, encode_body(statements))
 
 
-def encode_record(
-    incarnation: str, number: int, statements: Iterable[Statement] | EncodedStatements
-) -> bytes:
+def encode_record(incarnation: str, number: int, statements: Iterable[Statement]) -> bytes:
     """Encode a record as bytes."""
     if isinstance(statements, EncodedStatements):
         return frame_body(incarnation, number, statements.body)

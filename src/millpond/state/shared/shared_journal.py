@@ -11,7 +11,7 @@ import errno
 from collections.abc import Iterable
 
 from millpond.state.fail_points import reach
-from millpond.state.journal.record import EncodedStatements, Statement
+from millpond.state.journal.record import Statement
 from millpond.state.journal.snapshot import Snapshot
 from millpond.state.shared.place import SharedPlace
 from millpond.state.shared.shared_log import SharedLog, SharedSnapshot, list_shared_snapshots
@@ -34,7 +34,7 @@ class SharedJournal:
         """Bytes appended since the driver has led."""
         return self._log.appended
 
-    def append(self, statements: Iterable[Statement] | EncodedStatements) -> None:
+    def append(self, statements: Iterable[Statement]) -> None:
         """Make the next record durable for everybody.
 
         Raises:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from millpond.errors import MillpondError
-from millpond.state.journal.record import EncodedStatements, Statement
+from millpond.state.journal.record import Statement
 from millpond.state.shared.place import PlaceError, SharedPlace, check_founded
 from millpond.state.shared.shared_record import (
     SharedRecord,
@@ -196,7 +196,7 @@ class SharedLog:
         except _LogLost as lost:
             raise damaged_log(self._place, str(lost)) from lost
 
-    def append(self, statements: Iterable[Statement] | EncodedStatements) -> int:
+    def append(self, statements: Iterable[Statement]) -> int:
         """Make the next record durable for everybody; return its number.
 
         Raises:
@@ -240,7 +240,7 @@ class SharedLog:
         self,
         number: int,
         term: int,
-        statements: Iterable[Statement] | EncodedStatements,
+        statements: Iterable[Statement],
         tries: int | None = None,
     ) -> bool:
         """Create a record, and be sure of it; return whether it is this driver's."""

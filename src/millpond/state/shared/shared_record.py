@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from millpond.state.journal.record import (
     HEAD_BYTES,
-    EncodedStatements,
     Statement,
     encode_record,
     read_record,
@@ -73,7 +72,7 @@ def encode_shared(
     number: int,
     term: int,
     driver: str,
-    statements: Iterable[Statement] | EncodedStatements,
+    statements: Iterable[Statement],
 ) -> bytes:
     """Encode a record as the bytes of its object."""
     head = f"millpond record 1 {term} {driver}\n".encode()
