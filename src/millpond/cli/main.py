@@ -309,7 +309,7 @@ def serve(
     from millpond.api.rights.jwt_tokens import read_jwt_settings
     from millpond.api.rights.token_file import read_entries
     from millpond.cli.checked_settings import check_memory, check_shared
-    from millpond.cli.garbage import collecting_nothing, spare_what_stays
+    from millpond.cli.interpreter import collecting_nothing, shorten_turns, spare_what_stays
     from millpond.service.definitions.access_policy import AccessPolicy
 
     if shared is not None and store is None:
@@ -362,6 +362,8 @@ def serve(
         leading = await_lead(shared, store, listener, transport, advertise)
         if leading is None:
             return
+
+    shorten_turns()
 
     def say_ready(url: str) -> None:
         spare_what_stays()

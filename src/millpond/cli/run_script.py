@@ -10,7 +10,7 @@ from typing import Any
 
 import typer
 
-from millpond.cli.garbage import collecting_nothing
+from millpond.cli.interpreter import collecting_nothing
 from millpond.cli.output_format import Format
 from millpond.cli.progress_bars import ReadingProgress
 from millpond.cli.result_writers import writer

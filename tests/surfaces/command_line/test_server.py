@@ -284,3 +284,28 @@ main()
     assert done.returncode != 0
     assert said in done.stderr
     assert "millpond.model.compiled" not in done.stderr
+
+
+def test_the_threads_of_a_server_take_turns_often(tmp_path: Path) -> None:
+    """Before the pond is open: kept data is answered from while Spark starts."""
+    code = """
+import sys, types
+
+def open_pond(*arguments, **options):
+    print(sys.getswitchinterval())
+    raise SystemExit(3)
+
+sys.modules["millpond.service.open_pond"] = module = types.ModuleType("open_pond")
+module.open_pond = open_pond
+from millpond.cli.main import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "serve", "--port", "0", "--store", str(tmp_path / "s")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 3
+    assert float(done.stdout) <= 0.001

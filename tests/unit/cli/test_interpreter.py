@@ -1,13 +1,16 @@
-"""A server's collections of garbage leave out what stays, and still find cycles."""
+"""A server's collections of garbage leave out what stays, and its threads take turns often."""
 
 from __future__ import annotations
 
 import gc
+import sys
+import threading
+import time
 import weakref
 
 import pytest
 
-from millpond.cli.garbage import collecting_nothing, spare_what_stays
+from millpond.cli.interpreter import collecting_nothing, shorten_turns, spare_what_stays
 
 
 class _Node:
@@ -51,3 +54,32 @@ def test_nothing_is_collected_while_code_is_loaded() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_a_thread_that_waits_often_goes_on_beside_one_that_computes() -> None:
+    """It wants the interpreter's lock after each of its waits."""
+    before, stop = sys.getswitchinterval(), threading.Event()
+
+    def compute() -> None:
+        while not stop.is_set():
+            sum(range(100))
+
+    def count_waits(seconds: float) -> int:
+        found, end = 0, time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.0001)
+            found += 1
+        return found
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        sys.setswitchinterval(0.02)
+        seldom = count_waits(0.5)
+        shorten_turns()
+        often = count_waits(0.5)
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert often > 3 * seldom
