@@ -188,13 +188,12 @@ class Executor:
     def _create_stream(self, statement: statements.CreateStream) -> StatementResult:
         components = self._components
 
-        def define() -> StreamDef:
-            log = components.log
-            return self._confine(stream_definition(statement, log.next_id(), log.version))
+        def define(id: int) -> StreamDef:
+            return self._confine(stream_definition(statement, id, components.log.version))
 
         self._await_runtime(statement, define)
         with components.definitions:
-            definition = define()
+            definition = define(components.log.next_id())
             components.sources.create_stream(definition)
         return report("create stream", definition.name, "created")
 
@@ -241,13 +240,12 @@ class Executor:
     def _create_relation(self, statement: statements.CreateRelation) -> StatementResult:
         components = self._components
 
-        def define() -> RelationDef:
-            log = components.log
-            return self._confine(relation_definition(statement, log.next_id(), log.version))
+        def define(id: int) -> RelationDef:
+            return self._confine(relation_definition(statement, id, components.log.version))
 
         self._await_runtime(statement, define)
         with components.definitions:
-            definition = define()
+            definition = define(components.log.next_id())
             if is_change_source(statement):
                 by = timestamp_column(statement, definition.schema)
                 components.sources.create_fed(
@@ -265,14 +263,14 @@ class Executor:
     def _await_runtime(
         self,
         statement: statements.CreateStream | statements.CreateRelation,
-        define: Callable[[], object],
+        define: Callable[[int], object],
     ) -> None:
         """Wait for what a source is looked at with while others can still define things.
 
         What is wrong with the statement is said without waiting.
         """
         if statement.source is not None:
-            define()
+            define(0)  # no id is taken for it
             self._components.runtime.wait_until_started()
 
     def _await_pushes(self, stream: StreamDef) -> None:
