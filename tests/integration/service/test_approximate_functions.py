@@ -108,17 +108,14 @@ def test_sketches_are_kept_in_files_and_dropped_with_their_query(
     query = pond.register("SELECT approx_count_distinct(name), approx_quantile(x, 0.5) FROM s")
     pond.wait_until_matched()
     directory = pond._components._store.directory / "aggregates"
-    large = [
-        segment
-        for segment in pond._components.log.version.segments_by_id.values()
-        if segment.rows >= aggregate_maintenance.STORED_ROWS
-    ]
     wanted = {("name", "approx_count_distinct"), ("x", "approx_quantile")}
 
     def are_kept() -> bool:
+        segments = pond._components.log.version.segments_by_id.values()  # they are merged meanwhile
+        large = sum(segment.rows >= aggregate_maintenance.STORED_ROWS for segment in segments)
         files = [read_totals(file) for file in directory.iterdir()]
         kept = [{(m.column, m.sketch) for m in measured} for measured in files]
-        return kept == [wanted] * len(large) and len(large) > 0
+        return kept == [wanted] * large and large > 0
 
     wait_until(are_kept)  # files that other queries wanted may still be there
     query.unregister()

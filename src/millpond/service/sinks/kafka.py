@@ -256,9 +256,14 @@ class KafkaSender(CursorSender):
     def _produce_all(self, records: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Write records (topic, key and value of each), and wait until the brokers have them."""
         failed: list[Any] = []
+        errors = self._kafka.KafkaError
+        purged: list[Any] = []
 
         def note(error: Any, _: Any) -> None:
-            if error is not None:
+            # What waits behind a record that is refused is purged, which may be said before why.
+            if error is not None and error.code() in (errors._PURGE_QUEUE, errors._PURGE_INFLIGHT):
+                purged.append(error)
+            elif error is not None:
                 failed.append(error)
 
         for topic, key, value in records:
@@ -267,8 +272,8 @@ class KafkaSender(CursorSender):
             self._stop_if_interrupted()
             if failed:
                 break
-        if failed:
-            raise self._kafka.KafkaException(failed[0])
+        if failed or purged:
+            raise self._kafka.KafkaException((failed or purged)[0])
 
     def _write(self, delivery: Delivery) -> Sequence[Record]:
         """Return the records of a delivery: its changes, or what they make of the answer's rows."""

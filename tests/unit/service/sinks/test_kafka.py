@@ -52,3 +52,37 @@ def test_a_producer_that_was_fenced_is_told_from_any_other_trouble():
         # Whether another has taken the sink over is seen when it is taken back.
         assert ("ended its transaction" in str(explained)) is fenced
         assert not explained.is_final
+
+
+def test_why_a_record_is_refused_is_said_though_others_are_purged_before():
+    client = pytest.importorskip("confluent_kafka")
+
+    class Connection:
+        def __init__(self, *codes: int) -> None:
+            self._errors = [client.KafkaError(code) for code in codes]
+            self._notes = []
+
+        def produce(self, topic, value, key, on_delivery):
+            self._notes.append(on_delivery)
+
+        def poll(self, seconds: float) -> None: ...
+
+        def flush(self, seconds: float) -> int:
+            self._notes.pop(0)(self._errors.pop(0), None)
+            return len(self._notes)
+
+    records = [("t", b"k", b"v")] * 2
+    purged, queued = client.KafkaError._PURGE_QUEUE, client.KafkaError._PURGE_INFLIGHT
+    refused = client.KafkaError.MSG_SIZE_TOO_LARGE
+    for codes, said in (
+        ((purged, refused), refused),
+        ((queued, refused), refused),
+        ((refused, purged), refused),
+        ((purged, queued), purged),
+    ):
+        sender = KafkaSender(SINK, OPTIONS)
+        sender._load_client()
+        sender._connection = Connection(*codes)
+        with pytest.raises(client.KafkaException) as raised:
+            sender._produce_all(records)
+        assert raised.value.args[0].code() == said
