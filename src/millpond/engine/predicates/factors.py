@@ -154,10 +154,6 @@ def assemble(clauses: Iterable[dict[str, ValueSet]], others: Iterable[str]) -> F
     sets: dict[str, ValueSet] = {}
     wide: list[dict[str, ValueSet]] = []
     pending = list(clauses)
-    if len(pending) == 1 and len(pending[0]) == 1 and not others:  # by far the most
-        ((_, values),) = pending[0].items()
-        if not values.is_empty and not values.is_all:
-            return Factors(tuple(pending[0].items()))
     while pending:
         for clause in pending:
             if len(clause) > 1:

@@ -127,12 +127,9 @@ class QueryStems:
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
         """Count one more user of each (stream, slot): queries were registered."""
-        by_stream: defaultdict[int, list[int]] = defaultdict(list)
-        for stream_id, slot in slots:
-            by_stream[stream_id].append(slot)
         with self._counting:
-            for stream_id, used in by_stream.items():
-                self._users[stream_id].update(used)
+            for stream_id, slot in slots:
+                self._users[stream_id][slot] += 1
 
     def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Find the slots that have no user any more once each has lost one."""

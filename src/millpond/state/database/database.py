@@ -11,13 +11,11 @@ they wait for each other at the lock, in turn, and not in SQLite's sleeping busy
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +42,6 @@ from millpond.state.shared.shared_store import SharedStore
 
 #: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
 _SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
-
-#: An insertion of so many rows executes its statement once for so many of them.
-_MANY, _TOGETHER = 1_000, 100
-_INSERT = re.compile(r"(INSERT (?:OR REPLACE )?INTO \w+ VALUES )(\(\?(?:, \?)*\))")
 
 #: How many snapshots are kept: should the newest be damaged, the one before it serves.
 _SNAPSHOTS = 2
@@ -78,12 +72,12 @@ class NotedStatements:
         return EncodedStatements.of(self._statements)
 
 
-class Transaction:
+class Transaction(NotedStatements):
     """One transaction: executes each statement at once and notes it for the journal's record."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__()
         self._connection = connection
-        self._statements: list[Statement] = []
         self._whole: EncodedStatements | None = None
 
     @property
@@ -96,37 +90,18 @@ class Transaction:
         assert not self._statements
         self._whole = encoded
         for sql, rows in encoded.statements:
-            if len(rows) == 1:
-                self._connection.execute(sql, rows[0])
-            elif len(rows) < _MANY or (insert := _INSERT.fullmatch(sql)) is None:
-                self._connection.executemany(sql, rows)
-            else:
-                self._insert_together(insert, rows)
-
-    def _insert_together(self, insert: re.Match[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Insert very many rows, several with each execution: every execution costs a change of
-        threads, in which all others wait for the lock."""
-        head, row = insert.groups()
-        whole = len(rows) - len(rows) % _TOGETHER
-        self._connection.executemany(
-            f"{head}{', '.join([row] * _TOGETHER)}",
-            (
-                list(chain.from_iterable(rows[start : start + _TOGETHER]))
-                for start in range(0, whole, _TOGETHER)
-            ),
-        )
-        self._connection.executemany(insert.group(), rows[whole:])
+            self._connection.executemany(sql, rows)
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Execute a statement that changes rows."""
         self._connection.execute(sql, parameters)
-        self._statements.append((sql, [parameters]))
+        super().execute(sql, parameters)
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Execute a statement once for each row of parameters."""
-        if given := list(rows):
-            self._connection.executemany(sql, given)
-            self._statements.append((sql, given))
+        given = list(rows)
+        self._connection.executemany(sql, given)
+        super().executemany(sql, given)
 
 
 class Database:

@@ -237,11 +237,7 @@ class SharedLog:
         )
 
     def _create(
-        self,
-        number: int,
-        term: int,
-        statements: Iterable[Statement],
-        tries: int | None = None,
+        self, number: int, term: int, statements: Iterable[Statement], tries: int | None = None
     ) -> bool:
         """Create a record, and be sure of it; return whether it is this driver's."""
         data = encode_shared(self.incarnation, number, term, self.driver, statements)

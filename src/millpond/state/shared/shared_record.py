@@ -13,12 +13,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millpond.state.journal.record import (
-    HEAD_BYTES,
-    Statement,
-    encode_record,
-    read_record,
-)
+from millpond.state.journal.record import HEAD_BYTES, Statement, encode_record, read_record
 from millpond.state.shared.place import SharedPlace
 
 PREFIX = "log/"
@@ -68,11 +63,7 @@ def number_of(key: str) -> int:
 
 
 def encode_shared(
-    incarnation: str,
-    number: int,
-    term: int,
-    driver: str,
-    statements: Iterable[Statement],
+    incarnation: str, number: int, term: int, driver: str, statements: Iterable[Statement]
 ) -> bytes:
     """Encode a record as the bytes of its object."""
     head = f"millpond record 1 {term} {driver}\n".encode()
