@@ -362,12 +362,18 @@ class _Failing:
         return getattr(self._connection, name)
 
     def execute(self, sql, *parameters):
+        return self._call(self._connection.execute, sql, *parameters)
+
+    def executemany(self, sql, rows):
+        return self._call(self._connection.executemany, sql, rows)
+
+    def _call(self, function, sql, *parameters):
         if self._verb and sql.startswith(self._verb):
             self._verb = None
             if self._after:
-                self._connection.execute(sql, *parameters)
+                function(sql, *parameters)
             raise self._error
-        return self._connection.execute(sql, *parameters)
+        return function(sql, *parameters)
 
 
 @pytest.mark.parametrize("verb", ["BEGIN", "INSERT INTO epoch", "COMMIT"])
