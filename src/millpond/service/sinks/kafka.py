@@ -256,24 +256,26 @@ class KafkaSender(CursorSender):
     def _produce_all(self, records: Sequence[tuple[str, bytes, bytes | None]]) -> None:
         """Write records (topic, key and value of each), and wait until the brokers have them."""
         failed: list[Any] = []
-        errors = self._kafka.KafkaError
-        purged: list[Any] = []
 
         def note(error: Any, _: Any) -> None:
-            # What waits behind a record that is refused is purged, which may be said before why.
-            if error is not None and error.code() in (errors._PURGE_QUEUE, errors._PURGE_INFLIGHT):
-                purged.append(error)
-            elif error is not None:
+            # Nothing else is asked here: the client may call back with an exception raised already.
+            if error is not None:
                 failed.append(error)
 
         for topic, key, value in records:
             self._produce(topic, key, value, note)
         while self._connection.flush(_LOOK_SECONDS):
             self._stop_if_interrupted()
-            if failed:
+            if self._find_reason(failed) is not None:
                 break
-        if failed or purged:
-            raise self._kafka.KafkaException((failed or purged)[0])
+        if failed:
+            raise self._kafka.KafkaException(self._find_reason(failed) or failed[0])
+
+    def _find_reason(self, failed: Sequence[Any]) -> Any:
+        """The first error that is a reason; what waits behind a refused record is only purged."""
+        errors = self._kafka.KafkaError
+        purged = (errors._PURGE_QUEUE, errors._PURGE_INFLIGHT)
+        return next((error for error in failed if error.code() not in purged), None)
 
     def _write(self, delivery: Delivery) -> Sequence[Record]:
         """Return the records of a delivery: its changes, or what they make of the answer's rows."""
