@@ -320,8 +320,7 @@ class GroupBy(Node):
         return (self.shown, tuple(repr(a) for a in self.aggregates))
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        arguments = [a.argument for a in self.aggregates]
-        columns = [column for a in arguments for column in (a.column, a.chosen)]
+        columns = [column for a in self.aggregates for column in a.columns]
         return (places_in(columns, len(self.input.schema)),)
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
