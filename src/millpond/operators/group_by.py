@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.model.patterns import RULES, Edge
+from millpond.model.patterns import MONOTONIC, RULES, Edge
 from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
@@ -125,7 +125,7 @@ class GroupingRows:
         self._counts = np.zeros(0, np.int64)
         self._alive = 0
         self._layout = Layout()
-        self._measures = Measures()
+        self._measures = Measures(only_grows=rows.edge == MONOTONIC)
         #: The groups that constraints released; None as long as no constraint ever held.
         self._releases: GroupReleases | None = None
         self._look_at = _LEAST_GROUPS

@@ -10,11 +10,10 @@ import pyarrow.compute as pc
 
 from millpond.operators.aggregation.cells import find_differences
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
-from millpond.operators.aggregation.ordered_measures import Picks
+from millpond.operators.aggregation.ordered_measures import Picks, hold_keys
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.multiset_walks import GREATEST, LEAST
 from millpond.synopses.order_keys import LabelKeys, make_order_keys, pick_valid
-from millpond.synopses.ordered_multiset import OrderedMultisets
 from millpond.synopses.valued_orders import NO_VALUE, cut_values, read_values, write_rows
 
 #: The entries that are picked: the first row, and the last.
@@ -44,19 +43,18 @@ class PickedRows(Measure):
         """The number of numbers that order a row."""
         return len(self.stamps) + (self.by is not None)
 
-    def start(self) -> MeasureState:
-        return PickedRowsState(self)
+    def start(self, only_grows: bool) -> MeasureState:
+        return PickedRowsState(self, only_grows)
 
 
 class PickedRowsState(MeasureState):
     """Keeps `PickedRows`."""
 
-    def __init__(self, measure: PickedRows) -> None:
+    def __init__(self, measure: PickedRows, only_grows: bool) -> None:
         self._measure = measure
         self._order = LabelKeys(pa.binary())
-        self._held = OrderedMultisets()
-        self._order.on_rekey = self._held.rekey
         kinds = (LEAST, GREATEST)
+        self._held = hold_keys(self._order, kinds, only_grows)
         self._kinds = np.array(kinds, np.int64)
         self._shares = np.zeros(len(kinds))
 

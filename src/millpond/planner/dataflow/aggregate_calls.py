@@ -67,7 +67,10 @@ class CallReader:
             share = _number(arguments.pop())
         stamps: tuple[int, ...] = ()
         if arguments and isinstance(arguments[-1], exp.Order):
-            stamps = self._read_stamps(arguments[-1])
+            columns = self._find_stamps(arguments[-1])
+            if columns is None:
+                raise Unsupported(shown)
+            stamps = columns
             arguments[-1] = arguments[-1].this
         second = arguments.pop() if len(arguments) == 2 and stamps else None
         if len(arguments) > 1 or any(
@@ -89,18 +92,13 @@ class CallReader:
             raise Unsupported(shown)
         return found
 
-    def _read_stamps(self, order: exp.Order) -> tuple[int, ...]:
-        """Find the columns of an ORDER BY that `order_shown_rows` has written.
-
-        Raises:
-            Unsupported: it is the query's own.
-        """
+    def _find_stamps(self, order: exp.Order) -> tuple[int, ...] | None:
+        """Find the columns of an ORDER BY by arrival; None if it is the query's own."""
         if not is_as_arrived(order):
-            raise Unsupported("ORDER BY in an aggregate")
+            return None
         places = [self._frame.find(term.this) for term in order.expressions]
-        if None in places:
-            raise Unsupported("ORDER BY in an aggregate")
-        return tuple(p for p in places if p is not None)
+        found = tuple(place for place in places if place is not None)
+        return found if len(found) == len(places) else None
 
     def _argument(
         self, arguments: list[exp.Expr], chosen: exp.Expr | None, once: bool

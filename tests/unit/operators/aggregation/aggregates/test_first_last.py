@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from tests.oracle.oracle_pond import OraclePond
 from tests.oracle.world import World
 from tests.tools.changes_play import check_changes, plan_query
 
+from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 
@@ -91,6 +94,30 @@ def test_values_of_extremes_are_picked(by: str) -> None:
 @pytest.mark.parametrize("text", INCREMENTAL)
 def test_they_stand_where_aggregates_stand(text: str) -> None:
     check(make_world(3), text)
+
+
+@pytest.mark.parametrize(
+    "call", ["last(v)", "arg_min(t, v)", "any_value(t)", "max(t)", "min(v)", "max(v) - last(v)"]
+)
+def test_over_a_whole_stream_they_keep_no_more_than_they_give(call: str) -> None:
+    """Nothing leaves, so the two ends of each group are enough."""
+    flow = Dataflow(plan_query(make_world(1), f"SELECT k, {call} AS a FROM s GROUP BY k"))
+    ((name, columns),) = flow.needs.items()
+    kept = []
+    for step in range(12):
+        at = np.arange(step * 1_000, (step + 1) * 1_000)
+        some = {
+            "__ts": at,
+            "__seq": at,
+            "k": pa.array([f"k{n % 3}" for n in at]),
+            "v": pa.array(at * 7_919 % 100_003, pa.int32()),
+            "t": pa.array([f"{n * 7_919 % 100_003:09d}" for n in at]),
+        }
+        given = pa.table({c: some[c] for c in ("__ts", "__seq", *columns)})
+        flow.advance({name: given}, int(at[-1]))
+        assert not flow.failed
+        kept.append(sum(s.memory for s in flow.list_state(every=True).values()))
+    assert kept[-1] <= 2 * kept[3]
 
 
 @pytest.mark.parametrize("text", ANEW)
