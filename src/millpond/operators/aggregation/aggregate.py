@@ -61,14 +61,15 @@ class Aggregate(ABC):
     Attributes:
         argument: The changes that take part.
         type: The type of its values.
-        is_extreme: Whether its value is the least or the greatest, so that most changes of the rows
-            do not change it.
     """
 
     argument: Argument
     type: pa.DataType
 
-    is_extreme = False
+    @property
+    def is_extreme(self) -> bool:
+        """Whether it is of the least or the greatest row: most other rows do not change it."""
+        return False
 
     @property
     def columns(self) -> tuple[int | str | None, ...]:

@@ -13,7 +13,7 @@ from millpond.operators.aggregation.measures import Argument, Batch, Measure, Me
 from millpond.operators.aggregation.ordered_measures import Picks, hold_keys
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.multiset_walks import GREATEST, LEAST
-from millpond.synopses.order_keys import LabelKeys, make_order_keys, pick_valid
+from millpond.synopses.order_keys import LabelKeys, make_order_keys, pick_valid, to_whole_numbers
 from millpond.synopses.valued_orders import NO_VALUE, cut_values, read_values, write_rows
 
 #: The entries that are picked: the first row, and the last.
@@ -61,7 +61,7 @@ class PickedRowsState(MeasureState):
     def advance(self, batch: Batch) -> Picks:
         own = self._measure
         weights = batch.placed_weights(own.argument)
-        order = [batch.column(place).to_numpy().astype(np.int64) for place in own.stamps]
+        order = [to_whole_numbers(batch.column(place)) for place in own.stamps]
         if own.by is not None:
             by = batch.column(own.by.column)
             keys = make_order_keys(by.type).encode(by, weights)

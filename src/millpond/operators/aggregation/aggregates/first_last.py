@@ -39,8 +39,8 @@ class PickedValue(Aggregate):
         return (*super().columns, self.rows.value, by, *self.rows.stamps)
 
     @property
-    def is_extreme(self) -> bool:  # type: ignore[override]
-        """Elements come in order, about: the last one is another one with each."""
+    def is_extreme(self) -> bool:
+        # Elements come in order, about: with each the last one is another.
         return self.entry == FIRST
 
     def trace(self, batch: Batch) -> Trace:
