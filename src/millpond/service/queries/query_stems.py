@@ -360,4 +360,9 @@ class QueryStems:
 
 def slot_key(factors: Factors) -> bytes:
     """A predicate's key in the catalog: equal for predicates equal up to order."""
-    return hashlib.blake2b(repr(factors.key).encode(), digest_size=16).digest()
+    return hash_key(factors.key_text)
+
+
+def hash_key(key_text: str) -> bytes:
+    """The key in the catalog of a predicate whose factors have that `key_text`."""
+    return hashlib.blake2b(key_text.encode(), digest_size=16).digest()
