@@ -28,6 +28,7 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.model.owner_only import make_directory
 from millpond.runtime.batch_tasks import BuiltSegment
+from millpond.service.queries.slot_users import SlotUsers
 from millpond.state.file_share import publish_scratch, withdraw_scratch
 from millpond.state.id_map import IdMap
 from millpond.state.store import new_path
@@ -108,7 +109,7 @@ class QueryStems:
         self._stems: dict[int, _Stem] = {}
         #: The parts of them that are matched while lighter queries wait.
         self._heavy: dict[int, _Stem] = {}
-        self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
+        self._users: defaultdict[int, SlotUsers] = defaultdict(SlotUsers)  # by stream
         self._counting = threading.Lock()
         self._kept: Counter[Path] = Counter()
         #: The files that workers on other machines were given.
@@ -123,13 +124,13 @@ class QueryStems:
         for query_id in version.queries:
             for leaf in version.leaves(query_id):
                 if leaf.slot is not None:
-                    self._users[leaf.stream_id][leaf.slot] += 1
+                    self._users[leaf.stream_id].add(leaf.slot, 1)
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
         """Count one more user of each (stream, slot): queries were registered."""
         with self._counting:
             for stream_id, slot in slots:
-                self._users[stream_id][slot] += 1
+                self._users[stream_id].add(slot, 1)
 
     def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Find the slots that have no user any more once each has lost one."""
@@ -141,14 +142,11 @@ class QueryStems:
         """Count one user less of each (stream, slot): queries were dropped or deactivated."""
         with self._counting:
             for stream_id, slot in slots:
-                users = self._users[stream_id]
-                users[slot] -= 1
-                if users[slot] <= 0:
-                    del users[slot]
+                self._users[stream_id].add(slot, -1)
 
     def users(self, stream_id: int, slot: int) -> int:
         """How many leaves share a slot."""
-        return self._users[stream_id][slot]
+        return self._users[stream_id].count(slot)
 
     def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int]:
         """The newest snapshot as of `version`: (file, upto).
