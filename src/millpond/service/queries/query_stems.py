@@ -15,6 +15,7 @@ import logging
 import shutil
 import threading
 import uuid
+from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,6 @@ from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors
 from millpond.model.owner_only import make_directory
 from millpond.runtime.batch_tasks import BuiltSegment
-from millpond.service.queries.slot_users import SlotUsers
 from millpond.state.file_share import publish_scratch, withdraw_scratch
 from millpond.state.id_map import IdMap
 from millpond.state.store import new_path
@@ -40,6 +40,8 @@ log = logging.getLogger("millpond.queries")
 _SNAPSHOTS_KEPT = 16
 #: So many queries that come or go together are laid out behind what else goes on: it takes 0.1 s.
 _VERY_MANY = 4_096
+#: Users of slots are counted in pages of so many slots.
+_PAGE = 512
 
 
 class _Stem:
@@ -97,6 +99,37 @@ class _Stem:
             self.building.release()
         self.ledger.accounts = {name: a for name, a in accounts.items() if name in live}
         self._most_accounts = max(256, 2 * len(self.ledger.accounts))
+
+
+class SlotUsers:
+    """Counts how many leaves share each slot of a stream, in four bytes a slot.
+
+    Slots are numbered as they come, so pages are dense. A dict of numbers would take eighty bytes.
+
+    >>> users = SlotUsers()
+    >>> users.add(7, 2)
+    >>> users.add(7, -1)
+    >>> users.count(7), users.count(8)
+    (1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+
+    def count(self, slot: int) -> int:
+        """How many users a slot has."""
+        page = self._pages.get(slot // _PAGE)
+        return 0 if page is None else page[slot % _PAGE]
+
+    def add(self, slot: int, many: int) -> None:
+        """Count so many more users of a slot, or fewer; there are never less than none."""
+        page = self._pages.get(slot // _PAGE)
+        if page is None:
+            page = self._pages[slot // _PAGE] = array("I", bytes(4 * _PAGE))
+        left = max(0, page[slot % _PAGE] + many)
+        page[slot % _PAGE] = left
+        if not left and not any(page):
+            del self._pages[slot // _PAGE]
 
 
 class QueryStems:
