@@ -7,6 +7,7 @@ core, and the core if no earlier query has it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import is_
@@ -52,7 +53,8 @@ class RegistrationBatch:
         self.leaves: list[LeafRef] = []
         self._names: set[str] = set()
         self._instants: dict[int, int] = {}
-        self._fresh: dict[tuple[int, bytes], int] = {}
+        #: By stream, the new slots by their keys.
+        self._fresh: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
         self._next_slot: dict[int, int] = {}
         self._cores: list[JoinCore] = []
         self._uses: list[JoinUse] = []
@@ -188,7 +190,8 @@ class RegistrationBatch:
         fresh, gone = slots.compare(before.slots_by_number(stream_id))
         if any((stream_id, number) in self._shared_slots for number in gone):
             return False
-        if any((stream_id, slots[number].key) in self._fresh for number in fresh):
+        own = self._fresh[stream_id]
+        if any(slots[number].key in own for number in fresh):
             return False
         first = before.next_slot(stream_id)
         shift = now.next_slot(stream_id) - first
@@ -266,11 +269,12 @@ class RegistrationBatch:
         if shared is not None:
             self._shared_slots.add((stream_id, shared.slot))
             return shared.slot
-        fresh = self._fresh.get((stream_id, key))
+        own = self._fresh[stream_id]
+        fresh = own.get(key)
         if fresh is None:
             fresh = self._next_slot.get(stream_id, version.next_slot(stream_id))
             self._next_slot[stream_id] = fresh + 1
-            self._fresh[stream_id, key] = fresh
+            own[key] = fresh
             packed = factors if isinstance(factors, bytes) else factors.pack()
             self.slots.append(SlotRef(stream_id, fresh, key, packed))
         return fresh
