@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.model.patterns import Pattern
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.extremes import Extremes
+from millpond.synopses.fifo_extremes import FifoExtremes
 from millpond.synopses.order_keys import OrderKeys, make_order_keys, pick_valid
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
@@ -30,8 +32,8 @@ class Picked(Measure):
     kind: tuple[int, ...]
     share: float = 0.0
 
-    def start(self, only_grows: bool) -> MeasureState:
-        return PickedState(self.argument, self.kind, self.share, only_grows)
+    def start(self, leaving: Pattern) -> MeasureState:
+        return PickedState(self.argument, self.kind, self.share, leaving)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +57,18 @@ class Picks:
         return self.order.decode(self.keys[:, entry].take(places), pick_valid(self.valid, places))
 
 
-def hold_keys(
-    order: OrderKeys, kinds: tuple[int, ...], only_grows: bool
-) -> OrderedMultisets | Extremes:
-    """Make what keeps each group's keys, for picks of some kinds."""
-    held: OrderedMultisets | Extremes = OrderedMultisets()
-    if only_grows and Extremes.KINDS.issuperset(kinds):
+#: What keeps each group's keys.
+HeldKeys = OrderedMultisets | FifoExtremes | Extremes
+
+
+def hold_keys(order: OrderKeys, kinds: tuple[int, ...], leaving: Pattern) -> HeldKeys:
+    """Make what keeps each group's keys, for picks of some kinds of keys that leave so."""
+    held: HeldKeys = OrderedMultisets()
+    if Extremes.KINDS.issuperset(kinds) and leaving == Pattern.MONOTONIC:
         held = Extremes()
         order.in_use = held.list_keys
+    elif FifoExtremes.KINDS.issuperset(kinds) and leaving == Pattern.WEAKEST:
+        held = FifoExtremes()
     order.on_rekey = held.rekey
     return held
 
@@ -71,13 +77,13 @@ class PickedState(MeasureState):
     """Keeps `Picked`."""
 
     def __init__(
-        self, argument: Argument, kind: tuple[int, ...], share: float, only_grows: bool
+        self, argument: Argument, kind: tuple[int, ...], share: float, leaving: Pattern
     ) -> None:
         self._argument = argument
         self._kinds = np.array(kind, np.int64)
         self._shares: npt.NDArray[Any] = np.full(len(kind), share)
         self._order = make_order_keys(argument.type)
-        self._held = hold_keys(self._order, kind, only_grows)
+        self._held = hold_keys(self._order, kind, leaving)
 
     def advance(self, batch: Batch) -> Picks:
         weights = batch.placed_weights(self._argument)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.model.patterns import Pattern
 from millpond.operators.aggregation.cells import find_differences
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
 from millpond.operators.aggregation.ordered_measures import Picks, hold_keys
@@ -43,18 +44,18 @@ class PickedRows(Measure):
         """The number of numbers that order a row."""
         return len(self.stamps) + (self.by is not None)
 
-    def start(self, only_grows: bool) -> MeasureState:
-        return PickedRowsState(self, only_grows)
+    def start(self, leaving: Pattern) -> MeasureState:
+        return PickedRowsState(self, leaving)
 
 
 class PickedRowsState(MeasureState):
     """Keeps `PickedRows`."""
 
-    def __init__(self, measure: PickedRows, only_grows: bool) -> None:
+    def __init__(self, measure: PickedRows, leaving: Pattern) -> None:
         self._measure = measure
         self._order = LabelKeys(pa.binary())
         kinds = (LEAST, GREATEST)
-        self._held = hold_keys(self._order, kinds, only_grows)
+        self._held = hold_keys(self._order, kinds, leaving)
         self._kinds = np.array(kinds, np.int64)
         self._shares = np.zeros(len(kinds))
 
