@@ -12,6 +12,7 @@ from tests.oracle.world import World
 from tests.tools.changes_play import check_changes, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.operators.aggregation.aggregates.first_last import NAMES
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 
@@ -30,6 +31,7 @@ VALUES = {
 }
 #: What the greatest is looked for among.
 ORDERS = ["v", "x", "f", "d", "b", "day", "z", "v + 1", "abs(v)::UBIGINT", "ts::TIME", "ts"]
+CALLS = ("first", "last", "any_value", "arbitrary")
 ARG_CALLS = [
     ("arg_min", "t"),
     ("arg_max", "v"),
@@ -86,9 +88,7 @@ def check(world: World, text: str) -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_values_of_any_type_are_picked(number: int) -> None:
     calls = ", ".join(
-        f"{call}({name}) AS {call}_{name}"
-        for name in list(VALUES)[number::3]
-        for call in ("first", "last", "any_value", "arbitrary")
+        f"{call}({name}) AS {call}_{name}" for name in list(VALUES)[number::3] for call in CALLS
     )
     check(make_world(number), f"SELECT k, {calls} {GROUPS}")
 
@@ -98,6 +98,10 @@ def test_values_of_extremes_are_picked(number: int) -> None:
     calls = [f"{call}({value}, {by})" for by in ORDERS[number::4] for call, value in ARG_CALLS]
     named = ", ".join(f"{call} AS c{place}" for place, call in enumerate(calls))
     check(make_world(number), f"SELECT k, {named} {GROUPS}")
+
+
+def test_every_function_is_compared() -> None:
+    assert set(NAMES) <= {*CALLS, *(call for call, _ in ARG_CALLS)}
 
 
 @pytest.mark.parametrize("text", INCREMENTAL)
