@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +34,7 @@ class Picked(Measure):
     share: float = 0.0
 
     def start(self, leaving: Pattern) -> MeasureState:
-        return PickedState(self.argument, self.kind, self.share, leaving)
+        return PickedValuesState(self, leaving)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,23 +75,36 @@ def hold_keys(order: OrderKeys, kinds: tuple[int, ...], leaving: Pattern) -> Hel
 
 
 class PickedState(MeasureState):
-    """Keeps `Picked`."""
+    """Keeps values of each group in order, and picks some of them.
+
+    Args:
+        order: Makes the values' keys.
+        kinds, share: As `Picked` has them.
+        leaving: How rows leave a group.
+    """
 
     def __init__(
-        self, argument: Argument, kind: tuple[int, ...], share: float, leaving: Pattern
+        self, order: OrderKeys, kinds: tuple[int, ...], share: float, leaving: Pattern
     ) -> None:
-        self._argument = argument
-        self._kinds = np.array(kind, np.int64)
-        self._shares: npt.NDArray[Any] = np.full(len(kind), share)
-        self._order = make_order_keys(argument.type)
-        self._held = hold_keys(self._order, kind, leaving)
+        self._kinds = np.array(kinds, np.int64)
+        self._shares: npt.NDArray[Any] = np.full(len(kinds), share)
+        self._order = order
+        self._held = hold_keys(order, kinds, leaving)
+
+    @abstractmethod
+    def read(self, batch: Batch) -> tuple[pa.Array, Ints, Ints]:
+        """Read what is put in order of a batch.
+
+        Returns:
+            The value of each change; how many of it come or go; and the same in the order of the
+            cells, without copies that do not count.
+        """
 
     def advance(self, batch: Batch) -> Picks:
-        weights = batch.placed_weights(self._argument)
-        keys = self._order.encode(batch.column(self._argument.column), weights)
+        values, placed, weights = self.read(batch)
+        keys = self._order.encode(values, placed)
         self._held.reserve(batch.groups)
-        in_order = batch.weights(self._argument)
-        trace = self._held.walk(batch.cells, in_order, keys, self._kinds, self._shares)
+        trace = self._held.walk(batch.cells, weights, keys, self._kinds, self._shares)
         counts = trace[:, -1]
         return Picks(trace[:, :-1], counts > 0, counts, self._order)
 
@@ -99,3 +113,16 @@ class PickedState(MeasureState):
 
     def size(self) -> int:
         return self._held.size() + self._order.size()
+
+
+class PickedValuesState(PickedState):
+    """Keeps `Picked`."""
+
+    def __init__(self, measure: Picked, leaving: Pattern) -> None:
+        order = make_order_keys(measure.argument.type)
+        super().__init__(order, measure.kind, measure.share, leaving)
+        self._argument = measure.argument
+
+    def read(self, batch: Batch) -> tuple[pa.Array, Ints, Ints]:
+        placed = batch.placed_weights(self._argument)
+        return batch.column(self._argument.column), placed, batch.weights(self._argument)
