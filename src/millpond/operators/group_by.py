@@ -298,7 +298,7 @@ def _leave_as_they_came(rows: Node) -> bool:
 
     On a WEAKEST edge there may be rows of a whole stream, which stay (`UNION ALL`).
     """
-    if rows.edge.pattern != Pattern.WEAKEST or len(rows.edge.lengths) != 1:
+    if rows.edge.pattern != Pattern.WEAKEST:
         return False
     if rows.is_window:
         return True

@@ -72,6 +72,16 @@ def test_nodes_are_used_again() -> None:
     assert held.size() < 20_000
 
 
+def test_nodes_of_forgotten_groups_are_used_again() -> None:
+    held, layout = FifoExtremes(), Layout()
+    for _ in range(100):
+        held.reserve(2)
+        cells = layout.lay_out(np.repeat([0, 1], 40), np.arange(80), 2)
+        held.walk(cells, np.ones(80, np.int64), np.arange(80), PICKS, SHARES)
+        held.renumber(np.array([-1, -1]), 0)
+    assert held.size() < 20_000
+
+
 def test_keys_become_others_in_the_same_order() -> None:
     held, cells = FifoExtremes(), Layout().lay_out(np.zeros(3, np.int64), np.zeros(3, np.int64), 1)
     held.reserve(1)
