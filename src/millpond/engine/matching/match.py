@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.eddy.routing import TicketPolicy
 from millpond.engine.matching.block_groups import Group, Groups, Program
+from millpond.engine.matching.clustering import Clustering
 from millpond.engine.matching.gap_lists import gaps_of_bits
 from millpond.engine.matching.grouped_filter import BLOCK, Block
 from millpond.engine.matching.led_queries import LedQueries
@@ -44,6 +45,7 @@ from millpond.engine.matching.match_kernels import (
 from millpond.engine.matching.other_factors import OtherFactors, Rows
 from millpond.engine.matching.results_structure import (
     ALL,
+    CLUSTERED,
     DENSE,
     GAPS,
     LIST,
@@ -53,7 +55,9 @@ from millpond.engine.matching.results_structure import (
     MatchReader,
     choose_encoding,
     encode,
+    least_bytes,
     list_bytes,
+    order_piece,
     piece,
 )
 from millpond.engine.matching.stem_snapshot import StemSnapshot
@@ -141,6 +145,8 @@ class _BatchMatch:
         self._columns: dict[str, CodableColumn] = {}
         # Slots whose other factors are not evaluated yet, and their rows so far; None: all rows.
         self._undecided: dict[int, Rows | None] = {}
+        self._clustering = Clustering(self.rows, stem.blocks, self._column)
+        self._order_is_kept = False
 
     def _column(self, attribute: str) -> CodableColumn:
         column = self._columns.get(attribute)
@@ -167,6 +173,7 @@ class _BatchMatch:
             begun = time.perf_counter_ns()
             self._column(attribute).code(group.coders[i], group.of_null[i], codes[i])
             self._count(attribute, FilterPassage(0, 0, time.perf_counter_ns() - begun))
+        self._clustering.begin(codes)
         for program in group.programs:
             if program.block.lanes:
                 self._match_block(program, codes)
@@ -192,7 +199,9 @@ class _BatchMatch:
         if seen[-1, 2] < _SPARSE_BELOW * watched:
             self._match_sparse(block, codes, arguments)
         else:
-            self._match_dense(block, codes, arguments)
+            queries = int(np.bitwise_count(block.arrays["present"]).sum())
+            share = seen[-1, 2] / (watched * queries)
+            self._match_dense(block, codes, self._clustering.take(share), arguments)
         spent = time.perf_counter_ns() - begun
         visits = max(1, int(seen[:, 0].sum()))
         if self.router is not None:
@@ -205,8 +214,13 @@ class _BatchMatch:
                 self.router.count_visit(names[stage], *passage[:2], passage.ns)
 
     def _match_dense(
-        self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]
+        self,
+        block: Block,
+        codes: npt.NDArray[np.int32],
+        clustered: npt.NDArray[np.int32] | None,
+        arguments: tuple[Any, ...],
     ) -> None:
+        """Match all elements with a block; `clustered` has the codes of like ones side by side."""
         words = words_for(self.rows)
         queries = block.lanes * 64
         if words * queries >= STREAM_FROM:
@@ -216,14 +230,20 @@ class _BatchMatch:
         buffer = pa.allocate_buffer(8 * words * queries)
         out = np.frombuffer(buffer, np.uint64).reshape(queries, words)
         counts = np.zeros(queries, np.int64)
-        match_dense(codes, *arguments, out, counts)
+        match_dense(codes if clustered is None else clustered, *arguments, out, counts)
         slots = block.slots[:queries]
         alive = counts > 0
-        for position in self._find_deferred(slots, alive):
+        deferred = self._find_deferred(slots, alive)
+        alive[deferred] = False
+        encoding = np.where(alive, choose_encoding(counts, self.rows), _NO_MATCH)
+        if clustered is not None:
+            self._keep_clustered(slots, counts, out, encoding)
+            self._clustering.restore(
+                out, np.append(np.flatnonzero(encoding != _NO_MATCH), deferred)
+            )
+        for position in deferred:
             rows = rows_of_bits(out[position], 0, self.rows)
             self._undecided[int(slots[position])] = rows.astype(np.uint32)
-            alive[position] = False
-        encoding = np.where(alive, choose_encoding(counts, self.rows), _NO_MATCH)
         self._append(slots, counts, ALL, np.flatnonzero(encoding == ALL), b"")
         if len(chosen := np.flatnonzero(encoding == LIST)):
             ends = np.cumsum(list_bytes(counts[chosen]))
@@ -246,6 +266,20 @@ class _BatchMatch:
             source_of[gaps] = moved
             ends = (target + 1) * (8 * words)
             self._append(slots, counts, DENSE, source_of, buffer, ends)
+
+    def _keep_clustered(
+        self, slots: Any, counts: Any, bits: npt.NDArray[np.uint64], encoding: Any
+    ) -> None:
+        """Keep what takes less with like elements side by side; take it out of `encoding`."""
+        chosen = np.flatnonzero((encoding == GAPS) | (encoding == DENSE))
+        found = self._clustering.write(bits, chosen, least_bytes(counts[chosen], self.rows))
+        if not len(found.queries):
+            return
+        if not self._order_is_kept:
+            self._hand_over(order_piece(self._clustering.order))
+            self._order_is_kept = True
+        self._append(slots, counts, CLUSTERED, found.queries, found.data, found.ends)
+        encoding[found.queries] = _NO_MATCH
 
     def _match_sparse(
         self, block: Block, codes: npt.NDArray[np.int32], arguments: tuple[Any, ...]

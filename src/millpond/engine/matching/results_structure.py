@@ -1,9 +1,10 @@
 """The Results Structure: which elements match each query.
 
 PSoup (VLDB 2002, section 3.3) keeps for a query a bit array or a list of tuples, whichever is
-smaller; between the two there is a list of gaps (`engine/matching/gap_lists.py`). A row of the
-table is one slot: its number, how many elements match, the encoding, and the data, padded to whole
-words so that a mapped file can be read in place.
+smaller; between the two there are a list of gaps (`engine/matching/gap_lists.py`) and bits with
+like elements side by side (`engine/matching/clustered_rows.py`). A row of the table is one slot:
+its number, how many elements match, the encoding, and the data, padded to whole words so that a
+mapped file can be read in place.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.engine.matching.clustered_rows import NO_ORDER, Order, rows_of_clustered
 from millpond.engine.matching.gap_lists import gaps_of_rows, most_bytes, rows_of_gaps
 from millpond.model.bit_matrix import (
     bits_of_rows,
@@ -34,6 +36,10 @@ LIST = 1
 ALL = 2
 #: Ascending row numbers by their gaps, see `millpond.engine.matching.gap_lists`.
 GAPS = 3
+#: Bits, with like elements side by side, see `millpond.engine.matching.clustered_rows`.
+CLUSTERED = 4
+#: No slot, but the order of elements in the clustered matches of the pieces that follow.
+ORDER = 5
 
 SCHEMA = pa.schema(
     [
@@ -119,6 +125,12 @@ def piece(
     )
 
 
+def order_piece(order: Order) -> pa.RecordBatch:
+    """Make the piece that gives the order of elements to the clustered matches behind it."""
+    data = order.tobytes() + b"\0" * (-order.nbytes % 8)
+    return piece(np.zeros(1, np.int64), np.array([len(order)]), ORDER, [len(data)], data)
+
+
 def list_bytes(count: Any) -> Any:
     """Return the bytes of a list of so many rows, padding included."""
     return (count + 1) // 2 * 8
@@ -135,6 +147,12 @@ def choose_encoding(counts: Any, rows: int) -> Any:
     few = np.where(lists <= gaps, LIST, GAPS)
     chosen = np.where(np.minimum(lists, gaps) < dense, few, DENSE)
     return np.where(counts == rows, ALL, chosen)
+
+
+def least_bytes(counts: Any, rows: int) -> Any:
+    """Bound the bytes of so many of `rows` elements in the encoding chosen by count."""
+    few = np.minimum(list_bytes(counts), most_bytes(counts, rows))
+    return np.minimum(few, 8 * words_for(rows))
 
 
 def encode(found: dict[int, npt.NDArray[Any]], rows: int) -> list[pa.RecordBatch]:
@@ -180,16 +198,20 @@ class MatchReader:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        self._chunks = [
-            (
-                _view_fixed(b, 0, np.uint32),
-                _view_fixed(b, 1, np.uint32),
-                _view_fixed(b, 2, np.uint8),
-                *_view_binary(b),
-            )
-            for b in table.to_batches()
-            if b.num_rows
-        ]
+        self._chunks: list[tuple[Any, ...]] = []
+        order = NO_ORDER
+        for batch in table.to_batches():
+            slots, counts = (_view_fixed(batch, column, np.uint32) for column in (0, 1))
+            encodings, (offsets, data) = _view_fixed(batch, 2, np.uint8), _view_binary(batch)
+            first = 0
+            for at in [*np.flatnonzero(encodings == ORDER).tolist(), len(slots)]:
+                part = slice(first, at)
+                if first < at:
+                    numbers = slots[part], counts[part], encodings[part]
+                    self._chunks.append((*numbers, offsets[first : at + 1], data, order))
+                if at < len(slots):
+                    order = data[offsets[at] : offsets[at + 1]].view(np.uint16)[: counts[at]]
+                first = at + 1
 
     @kept_property
     def _index(self) -> tuple[npt.NDArray[np.uint32], Any, Any]:
@@ -223,8 +245,9 @@ class MatchReader:
         found = self._find(slot)
         if found is None:
             return SlotMatches(LIST, 0, _NO_BYTES)
-        (_, counts, encodings, offsets, data), i = found
-        return SlotMatches(int(encodings[i]), int(counts[i]), data[offsets[i] : offsets[i + 1]])
+        (_, counts, encodings, offsets, data, order), i = found
+        own = data[offsets[i] : offsets[i + 1]]
+        return SlotMatches(int(encodings[i]), int(counts[i]), own, order)
 
     def rows(self, slot: int, low: int, high: int) -> Rows:
         """Return the matching row numbers in [low, high), ascending."""
@@ -234,8 +257,10 @@ class MatchReader:
 class SlotMatches:
     """The matches of one slot."""
 
-    def __init__(self, encoding: int, count: int, data: npt.NDArray[np.uint8]) -> None:
-        self._encoding, self._count = encoding, count
+    def __init__(
+        self, encoding: int, count: int, data: npt.NDArray[np.uint8], order: Order = NO_ORDER
+    ) -> None:
+        self._encoding, self._count, self._order = encoding, count, order
         if encoding == LIST:
             self._data: Any = data[: 4 * count].view(np.uint32)
         elif encoding == DENSE:
@@ -254,6 +279,8 @@ class SlotMatches:
             return np.arange(low, max(low, min(high, self._count)))
         if self._encoding == GAPS:
             return rows_of_gaps(self._data, self._count, low, high)
+        if self._encoding == CLUSTERED:
+            return self.find_at_edges(low, high, high, high)
         ends = np.array([low, min(high, 2**32 - 1)], np.uint32)
         start, end = np.searchsorted(self._data, ends)
         found: Rows = self._data[start:end].astype(np.int64)
@@ -267,6 +294,8 @@ class SlotMatches:
         if self._encoding == DENSE:
             found: Rows = find_ones_at_edges(self._data, low, begin, end, high)
             return found
+        if self._encoding == CLUSTERED:
+            return rows_of_clustered(self._data, self._order, self._count, low, begin, end, high)
         return np.concatenate([self.rows(low, begin), self.rows(end, high)])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import float64, int64, njit, types, uint64
+from numba import float64, int32, int64, njit, types, uint64
 
 from millpond.engine.values.buckets import (
     AHEAD,
@@ -19,6 +19,7 @@ from millpond.engine.values.buckets import (
     starts_of,
 )
 from millpond.engine.values.prefetch import prefetch
+from millpond.engine.values.value_sets import INT64_MAX, float_key
 from millpond.model.compiled import I32, I64, READ_F64, READ_I32, READ_I64, compiled
 from millpond.model.kept_property import kept_property
 
@@ -41,10 +42,31 @@ def _bucket_of_float(value: Any, least: Any, scale: Any, last: Any) -> Any:
     return int64(last) if place >= float64(last) else int64(place)
 
 
+#: With fewer cuts than this every value is compared with every cut, many values at a time.
+_FEW_CUTS = 24
+#: Values that are compared with one cut after another while they are in the nearest cache.
+_NEAR = 1024
+
+
+@njit(inline="always")
+def _count_cuts(values: Any, cuts: Any, codes: Any) -> None:
+    """Write how many cuts are at or below each value; none is at or below NaN."""
+    for first in range(0, len(values), _NEAR):
+        near = values[first : first + _NEAR]
+        counts = codes[first : first + _NEAR]
+        counts[:] = 0
+        for cut in cuts:
+            for i in range(len(near)):
+                counts[i] += int32(near[i] >= cut)
+
+
 @compiled(types.void(READ_I64, READ_I64, READ_I32, int64, int64, I32))
 def _code_integers(
     values: Any, cuts: Any, starts: Any, least: Any, shift: Any, codes: Codes
 ) -> None:  # pragma: no cover - compiled
+    if len(cuts) < _FEW_CUTS:
+        _count_cuts(values, cuts, codes)
+        return
     last = int64(len(starts) - 2)
     if len(cuts) < FAR_CUTS:
         for i in range(len(values)):
@@ -72,6 +94,12 @@ def _code_integers(
 def _code_floats(
     values: Any, cuts: Any, starts: Any, least: Any, scale: Any, of_nan: Any, codes: Codes
 ) -> None:  # pragma: no cover - compiled
+    if len(cuts) < _FEW_CUTS:
+        _count_cuts(values, cuts, codes)
+        for i in range(len(values)):
+            if values[i] != values[i]:
+                codes[i] = of_nan
+        return
     last = int64(len(starts) - 2)
     for i in range(len(values)):
         value = values[i]
@@ -102,6 +130,17 @@ class IntegerCoder:
         """Write every value's region to `codes`."""
         least, shift, starts = self._index
         _code_integers(values, self.cuts, starts, least, shift, codes)
+
+
+def keys_of_floats(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Return the places of doubles on their axis, as `float_key` does of one.
+
+    >>> keys_of_floats(np.array([-0.0, 0.0, 5e-324, -5e-324]))
+    array([ 0,  0,  1, -1])
+    """
+    bits = values.view(np.int64)
+    keys = np.where(bits >= 0, bits, -(bits & INT64_MAX))
+    return np.where(np.isnan(values), np.int64(float_key(math.nan)), keys)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.engine.values.number_codes import Codes, FloatCoder, IntegerCoder
+from millpond.engine.values.number_codes import Codes, FloatCoder, IntegerCoder, keys_of_floats
 from millpond.engine.values.text_codes import TextCoder
 from millpond.engine.values.value_sets import Cut, Domain
 
@@ -30,7 +30,11 @@ def coder_for(domain: Domain, cuts: Sequence[Cut] | npt.NDArray[np.int64]) -> Co
 
 
 class CodableColumn:
-    """An Arrow column's buffers, ready for coding by any number of coders."""
+    """An Arrow column's buffers, ready for coding by any number of coders.
+
+    Attributes:
+        domain: The axis of its type.
+    """
 
     def __init__(self, column: pa.ChunkedArray | pa.Array, domain: Domain) -> None:
         if isinstance(column, pa.ChunkedArray):
@@ -39,6 +43,7 @@ class CodableColumn:
             column = (
                 pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
             )
+        self.domain = domain
         self._length = len(column)
         self._nulls: npt.NDArray[np.bool_] | None = None
         if column.null_count:
@@ -76,6 +81,17 @@ class CodableColumn:
     def texts(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
         """The bytes of all texts, and where each text begins and the last ends."""
         return self._data, self._offsets
+
+    def sample(self, step: int) -> npt.NDArray[np.int64] | list[bytes]:
+        """Return the places on the domain's axis of every `step`-th value, ascending; no NULL's."""
+        chosen = np.arange(0, self._length, step)
+        if self._nulls is not None:
+            chosen = chosen[~self._nulls[chosen]]
+        if self.domain is Domain.TEXT:
+            begins, ends = self._offsets[chosen].tolist(), self._offsets[chosen + 1].tolist()
+            return sorted(self._data[i:j].tobytes() for i, j in zip(begins, ends, strict=True))
+        values = self._values[chosen]
+        return np.sort(keys_of_floats(values) if self.domain is Domain.FLOAT else values)
 
     def code(self, coder: Coder, of_null: int, codes: Codes) -> None:
         """Write every value's region to `codes`; `of_null` for NULL."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from millpond.engine.eddy.eddy import Router
 from millpond.engine.matching.match import match
-from millpond.engine.matching.results_structure import SCHEMA, Matches
+from millpond.engine.matching.results_structure import ORDER, SCHEMA, Matches
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.scalars.evaluator import ScalarEvaluator
 from millpond.state.arrow_file import FileMeta, forget, open_arrow, write_arrow, write_pieces
@@ -80,7 +80,8 @@ def fold_matches(store: str, tables: Sequence[pa.Table], live: Collection[int]) 
     def copy(keep: Callable[[pa.RecordBatch], None]) -> None:
         for table in tables:
             for piece in table.to_batches():
-                keep(piece.filter(pc.is_in(piece["slot"], slots)).replace_schema_metadata())
+                wanted = pc.or_(pc.is_in(piece["slot"], slots), pc.equal(piece["encoding"], ORDER))
+                keep(piece.filter(wanted).replace_schema_metadata())
 
     return write_pieces(new_path(store, "matches"), _schema(failed), copy)
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from millpond.engine.matching import match as match_module
 from millpond.engine.matching.match import Matches, MatchReader, match
 from millpond.engine.matching.query_stem import Leading, snapshot_queries
-from millpond.engine.matching.results_structure import ALL, DENSE, GAPS, LIST, SCHEMA, encode
+from millpond.engine.matching.results_structure import (
+    ALL,
+    CLUSTERED,
+    DENSE,
+    GAPS,
+    LIST,
+    ORDER,
+    SCHEMA,
+    encode,
+)
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -136,7 +145,7 @@ def test_a_matrix_written_past_the_caches_is_whole(rows: int) -> None:
         for slot, (low, high) in bounds.items()
     ]
     matches = match(table, snapshot_queries(queries, STREAM), SCALAR)
-    assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, GAPS, LIST}
+    assert set(matches.to_table()["encoding"].to_pylist()) <= {DENSE, GAPS, LIST, CLUSTERED, ORDER}
     reader = matches.reader()
     for slot, (low, high) in bounds.items():
         want = np.flatnonzero((values >= low) & (values < high))

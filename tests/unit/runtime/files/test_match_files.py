@@ -24,8 +24,9 @@ from millpond.state.arrow_file import open_arrow
 SCHEMA = Schema((Field("v", "INTEGER"), Field("s", "VARCHAR")))
 ELEMENTS = pa.table({"v": pa.array(np.arange(5_000) % 997, pa.int32()), "s": ["x", "7"] * 2_500})
 
-#: Matches 262,144 elements with queries each of which wants about half of them, and folds the
-#: file; tells how long it is, and the most that the process has held besides mapped files, in MB.
+#: Matches 262,144 elements with queries each of which wants about half of them, by one of so many
+#: attributes that no order of elements makes the matches smaller, and folds the file; tells how
+#: long it is, and the most that the process has held besides mapped files, in MB.
 _TASK = """
 import json, sys, threading, time
 from pathlib import Path
@@ -47,11 +48,15 @@ def watch():
         time.sleep(0.01)
 
 threading.Thread(target=watch, daemon=True).start()
-schema, queries = Schema((Field("v", "INTEGER"),)), int(sys.argv[2])
-values = np.random.default_rng(1).integers(0, 1_000_000, 1 << 18)
+names, queries = [f"v{n}" for n in range(48)], int(sys.argv[2])
+schema, random = Schema(tuple(Field(name, "INTEGER") for name in names)), np.random.default_rng(1)
 bounds = np.linspace(400_000, 600_000, queries).astype(int)
-parsed = [(n, factorize(parse_one(f"v > {b}"), schema)) for n, b in enumerate(bounds)]
-elements = pa.table({"v": pa.array(values, pa.int32())})
+parsed = [
+    (n, factorize(parse_one(f"{names[n % 48]} > {b}"), schema)) for n, b in enumerate(bounds)
+]
+elements = pa.table(
+    {name: random.integers(0, 1_000_000, 1 << 18).astype(np.int32) for name in names}
+)
 _, file = write_matches(sys.argv[1], elements, snapshot_queries(parsed, schema))
 folded = fold_matches(sys.argv[1], [open_arrow(file.path)], range(queries))
 print(json.dumps([file.bytes >> 20, folded.rows, max(held)]))
@@ -114,6 +119,7 @@ def test_a_task_does_not_hold_the_matches_of_all_queries(store: str) -> None:
         run = subprocess.run(command, check=True, capture_output=True, text=True)
         told[queries] = json.loads(run.stdout)
     (few, _, least), (many, slots, most) = told.values()
-    assert (few, slots) == (16, 32_768)
+    assert few > 10
+    assert slots >= 32_768
     assert many > 1_000
     assert most - least < 250
