@@ -106,7 +106,8 @@ def _divide(distinct: Sequence[int]) -> list[int]:
 
 def take_in_order(codes: npt.NDArray[np.int32], order: Order) -> npt.NDArray[np.int32]:
     """Return the codes place by place."""
-    taken = np.empty_like(codes)
+    # Arrow's pool reuses memory; fresh pages would cost more than the taking.
+    taken = np.frombuffer(pa.allocate_buffer(codes.nbytes), np.int32).reshape(codes.shape)
     _take(codes, order, taken)
     return taken
 
@@ -135,7 +136,6 @@ def write_clustered(
     """
     blocks = -(-rows >> _BLOCK)
     room = int(most.sum()) + blocks * 4 + _most_of_block() + 8
-    # Arrow's pool reuses memory; fresh pages would cost as much as the writing.
     data = np.frombuffer(pa.allocate_buffer(room), np.uint8)
     ends = np.empty(len(chosen), np.int64)
     used = _write(bits, np.asarray(chosen, np.int64), np.asarray(most, np.int64), rows, data, ends)
