@@ -22,7 +22,7 @@ from numba import types
 
 from millpond.model.compiled import I64, READ_I64, READ_U8, called, compiled
 from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
-from millpond.synopses.text_numbers import TextNumbers
+from millpond.synopses.text_numbers import NO_HEAD, Head, TextNumbers
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -136,9 +136,9 @@ class OrderedTexts:
             _find(labels, run, self.labels, out)
         return out
 
-    def take(self, numbers: Ints, behind: int = 0) -> pa.Array:
+    def take(self, numbers: Ints, head: Head = NO_HEAD) -> pa.Array:
         """Return the texts of numbers, as `TextNumbers.take`."""
-        return self._texts.take(numbers, behind)
+        return self._texts.take(numbers, head)
 
     def forget(self, alive: Bools) -> Ints:
         """Forget the texts where `alive` is false; return each one's new number, −1 if gone.

@@ -1,21 +1,23 @@
-"""Labels of rows in an order of several numbers, with a value behind each row.
+"""Labels of rows in an order of several values, with a value behind each row.
 
 An aggregate such as `arg_max(v, x)` wants the value of the row that is first in an order: by x, by
-timestamp and by arrival. What it keeps of a row is a text: the numbers, each as eight bytes that
-compare as the numbers do, and behind them the value. Texts get labels (`ordered_texts`), so rows
-are kept, found and spilled as values of any other order are.
+timestamp and by arrival. What it keeps of a row is a text: a text, if x is one, so written that it
+says where it ends; the numbers, each as eight bytes that compare as the numbers do; and behind them
+the value. Texts get labels (`ordered_texts`), so rows are kept, found and spilled as values of any
+other order are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.synopses.order_keys import Bools, Ints, LabelKeys, make_order_keys
-from millpond.synopses.text_numbers import from_texts, read_texts, to_texts
+from millpond.synopses.order_keys import Bools, Ints, LabelKeys, make_order_keys, to_two_words
+from millpond.synopses.text_numbers import Head, from_texts, mark_ends, read_texts, to_texts
 
 #: Bytes of a number.
 _WIDTH = 8
@@ -25,17 +27,69 @@ _HAS_VALUE = pa.scalar(b"\1", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
 
 
+@dataclass(frozen=True)
+class RowOrder:
+    """What orders rows: values of a column, and behind them numbers.
+
+    Attributes:
+        numbers: How many numbers stand behind the column's values.
+        by: The column's type, one that has an order (`can_be_ordered`); None: numbers alone.
+        falling: Whether the greatest of the column's values comes first.
+    """
+
+    numbers: int
+    by: pa.DataType | None = None
+    falling: bool = False
+
+    @property
+    def head(self) -> Head:
+        """What stands in front of a row's value, with the byte that says that it has one."""
+        if self.by is None:
+            return Head(_WIDTH * self.numbers + 1)
+        if self._is_text:
+            return Head(_WIDTH * self.numbers + 1, 255 if self.falling else 0)
+        return Head(_WIDTH * (self.numbers + (2 if self._is_wide else 1)) + 1)
+
+    @property
+    def _is_wide(self) -> bool:
+        return pa.types.is_decimal128(self.by) and isinstance(make_order_keys(self.by), LabelKeys)
+
+    @property
+    def _is_text(self) -> bool:
+        return not self._is_wide and isinstance(make_order_keys(self.by), LabelKeys)
+
+    def write(self, by: pa.Array | None, numbers: Sequence[Ints]) -> pa.Array:
+        """Write what orders rows, as texts (large binary) in the order of the rows.
+
+        Args:
+            by: The column's values; what is written for NULL is arbitrary.
+            numbers: The numbers behind them, int64 each.
+        """
+        flip = np.int64(-1 if self.falling else 0)
+        if by is None:
+            return _write_numbers(numbers)
+        if self._is_text:
+            before = mark_ends(by, self.falling)
+            return pc.binary_join_element_wise(before, _write_numbers(numbers), _NOTHING)
+        if self._is_wide:
+            words = to_two_words(by)
+            keys = [words[:, 1], (words[:, 0].view(np.uint64) ^ _SIGN).view(np.int64)]
+        else:
+            keys = [make_order_keys(self.by).encode(by, np.ones(len(by), np.int64))]
+        return _write_numbers([*(key ^ flip for key in keys), *numbers])
+
+
 class ValuedKeys(LabelKeys):
     """Keys of rows that `write_rows` has written, which are decoded to the rows' values.
 
     Args:
-        numbers: How many numbers order a row.
+        order: What orders the rows.
         of: The type of the values, one that has an order (`can_be_ordered`).
     """
 
-    def __init__(self, numbers: int, of: pa.DataType) -> None:
+    def __init__(self, order: RowOrder, of: pa.DataType) -> None:
         super().__init__(pa.binary())
-        self._head = _WIDTH * numbers + 1
+        self._head = order.head
         self._of = of
 
     def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
@@ -46,22 +100,21 @@ class ValuedKeys(LabelKeys):
         return self.take_texts(keys, valid, self._head)
 
 
-def write_rows(order: Sequence[Ints], values: pa.Array) -> pa.Array:
-    """Write rows as texts (large binary).
+def write_rows(written: pa.Array, values: pa.Array) -> pa.Array:
+    """Write rows as texts (large binary): what orders them (`RowOrder.write`), and their values."""
+    behind = pc.binary_join_element_wise(_HAS_VALUE, _write_values(values), _NOTHING)
+    return pc.binary_join_element_wise(written, pc.fill_null(behind, _NOTHING), _NOTHING)
 
-    Args:
-        order: The numbers by which rows are in order, int64 each.
-        values: A value for each row.
-    """
-    count, width = len(values), _WIDTH * len(order)
+
+def _write_numbers(order: Sequence[Ints]) -> pa.Array:
+    """Write numbers one behind the other, so that texts compare as the numbers do."""
+    count, width = len(order[0]), _WIDTH * len(order)
     heads = np.empty((count, len(order)), ">u8")
     for place, numbers in enumerate(order):
         heads[:, place] = numbers.view(np.uint64) ^ _SIGN
     offsets = np.arange(count + 1, dtype=np.int64) * width
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(heads)]
-    written = pa.Array.from_buffers(pa.large_binary(), count, buffers)
-    behind = pc.binary_join_element_wise(_HAS_VALUE, _write_values(values), _NOTHING)
-    return pc.binary_join_element_wise(written, pc.fill_null(behind, _NOTHING), _NOTHING)
+    return pa.Array.from_buffers(pa.large_binary(), count, buffers)
 
 
 def read_values(texts: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -320,6 +320,7 @@ _ORDERED = {
     "times": (pa.timestamp("us"), _TIMES, pa.timestamp("us")),
     "dates": (pa.date32(), _DATES, pa.timestamp("us")),
     "truths": (pa.bool_(), st.booleans(), None),
+    "bytes": (pa.binary(), st.binary(max_size=2), None),
 }
 
 

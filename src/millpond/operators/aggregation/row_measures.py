@@ -14,8 +14,8 @@ from millpond.operators.aggregation.measures import Argument, Batch, Measure, Me
 from millpond.operators.aggregation.ordered_measures import PickedState
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.multiset_walks import GREATEST, LEAST
-from millpond.synopses.order_keys import make_order_keys, pick_valid, to_whole_numbers
-from millpond.synopses.valued_orders import ValuedKeys, write_rows
+from millpond.synopses.order_keys import pick_valid, to_whole_numbers
+from millpond.synopses.valued_orders import RowOrder, ValuedKeys, write_rows
 
 #: The entries that are picked: the first row, and the last.
 FIRST, LAST = 0, 1
@@ -49,21 +49,21 @@ class PickedRowsState(PickedState):
     """Keeps `PickedRows`."""
 
     def __init__(self, measure: PickedRows, leaving: Pattern) -> None:
-        order = ValuedKeys(len(measure.stamps) + (measure.by is not None), measure.of)
+        by = None if measure.by is None else measure.by.type
+        self._order_of = RowOrder(len(measure.stamps), by, measure.falling)
+        order = ValuedKeys(self._order_of, measure.of)
         super().__init__(order, (LEAST, GREATEST), 0.0, leaving)
         self._measure = measure
 
     def read(self, batch: Batch) -> tuple[pa.Array, Ints, Ints]:
         own = self._measure
         placed = batch.placed_weights(own.argument)
-        order = [to_whole_numbers(batch.column(place)) for place in own.stamps]
-        if own.by is not None:
-            by = batch.column(own.by.column)
-            keys = make_order_keys(by.type).encode(by, placed)
-            order = [~keys if own.falling else keys, *order]
-            if by.null_count:
-                placed = np.where(by.is_valid().to_numpy(zero_copy_only=False), placed, 0)
-        rows = write_rows(order, batch.column(own.value))
+        by = None if own.by is None else batch.column(own.by.column)
+        stamps = [to_whole_numbers(batch.column(place)) for place in own.stamps]
+        written = self._order_of.write(by, stamps)
+        if by is not None and by.null_count:
+            placed = np.where(by.is_valid().to_numpy(zero_copy_only=False), placed, 0)
+        rows = write_rows(written, batch.column(own.value))
         return rows, placed, placed.take(batch.cells.order)
 
 

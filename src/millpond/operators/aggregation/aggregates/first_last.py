@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, Trace
 from millpond.operators.aggregation.measures import Argument, Batch
 from millpond.operators.aggregation.row_measures import FIRST, LAST, PickedRows, ValueTrace
-from millpond.synopses.order_keys import LabelKeys, can_be_ordered, make_order_keys
+from millpond.synopses.order_keys import can_be_ordered
 
 #: The functions that this file computes.
 NAMES = ("first", "last", "any_value", "arg_min", "arg_max", "arg_min_null", "arg_max_null")
@@ -49,7 +49,7 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         return None
     assert call.argument.column is not None
     by = call.by
-    if by is not None and not _has_number(by):
+    if by is not None and (by.type is None or not can_be_ordered(by.type)):
         return None
     takes_null = call.name in ("first", "last", "arg_min_null", "arg_max_null")
     argument = Argument(chosen=call.argument.chosen) if takes_null else call.argument
@@ -62,9 +62,3 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         call.of,
     )
     return PickedValue(argument, call.gives, rows, LAST if call.name == "last" else FIRST)
-
-
-def _has_number(by: Argument) -> bool:
-    """Whether values have a key of 64 bits."""
-    of = by.type
-    return of is not None and can_be_ordered(of) and not isinstance(make_order_keys(of), LabelKeys)
