@@ -14,11 +14,11 @@ from millpond.model.compiled import I64, READ_I64, READ_U8, U8, compiled
 from millpond.model.kept_property import kept_property
 from millpond.model.patterns import Pattern
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
+from millpond.operators.aggregation.row_measures import RowOrdering
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.key_lists import KeyHistory, KeyLists
-from millpond.synopses.order_keys import to_whole_numbers
 from millpond.synopses.text_numbers import TextNumbers, read_texts
-from millpond.synopses.valued_orders import RowOrder, ValuedKeys, read_values, write_rows
+from millpond.synopses.valued_orders import ValuedKeys, read_values
 
 #: More values, or bytes of texts, are not laid out in one step.
 MOST_VALUES, MOST_BYTES = 1 << 26, 1 << 30
@@ -71,13 +71,13 @@ class ListedRows(Measure):
 
     Attributes:
         argument: The rows that take part.
-        stamps: Columns (int64) that order the rows, and tell them apart.
+        ordering: What orders the rows.
         value: The column of the value.
         of: The column's type.
     """
 
     argument: Argument
-    stamps: tuple[int, ...]
+    ordering: RowOrdering
     value: int | str
     of: pa.DataType
 
@@ -115,17 +115,14 @@ class ListedRowsState(MeasureState):
 
     def __init__(self, measure: ListedRows) -> None:
         self._measure = measure
-        self._order_of = RowOrder(len(measure.stamps))
-        self._order = ValuedKeys(self._order_of, measure.of)
+        self._order = ValuedKeys(measure.ordering.order, measure.of)
         self._held = KeyLists()
         self._order.on_rekey = self._held.rekey
 
     def advance(self, batch: Batch) -> ListedHistory:
         own = self._measure
         placed = batch.placed_weights(own.argument)
-        stamps = [to_whole_numbers(batch.column(place)) for place in own.stamps]
-        rows = write_rows(self._order_of.write(None, stamps), batch.column(own.value))
-        keys = self._order.encode(rows, placed)
+        keys = self._order.encode(own.ordering.write(batch, own.value), placed)
         self._held.reserve(batch.groups)
         history = self._held.walk(batch.cells, placed.take(batch.cells.order), keys)
         return ListedHistory(history, self._order.cut_values(history.keys, None), own.of)

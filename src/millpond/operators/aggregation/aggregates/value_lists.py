@@ -1,4 +1,4 @@
-"""LIST and STRING_AGG over one stream, whose rows have an order: all values of a group in it.
+"""LIST and STRING_AGG over one stream, whose rows have an order: all values of a group in that.
 
 What they give is as long as the group, and is written anew at each change; the rows are not looked
 for anew.
@@ -13,6 +13,7 @@ import pyarrow as pa
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, Trace
 from millpond.operators.aggregation.list_measures import JoinedTrace, ListedRows, ListTrace
 from millpond.operators.aggregation.measures import Argument, Batch
+from millpond.operators.aggregation.row_measures import RowOrdering
 from millpond.synopses.order_keys import can_be_ordered
 
 #: The functions that this file computes.
@@ -33,7 +34,7 @@ class ValueList(Aggregate):
 
     @property
     def columns(self) -> tuple[int | str | None, ...]:
-        return (*super().columns, self.rows.value, *self.rows.stamps)
+        return (*super().columns, self.rows.value, *self.rows.ordering.columns)
 
     def trace(self, batch: Batch) -> Trace:
         rows = batch.trace(self.rows)
@@ -56,5 +57,6 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         argument = replace(call.argument, type=None)
     elif call.by is not None:
         return None
-    rows = ListedRows(argument, call.stamps, call.argument.column, call.of)
+    ordering = RowOrdering(call.order, call.stamps)
+    rows = ListedRows(argument, ordering, call.argument.column, call.of)
     return ValueList(argument, call.gives, rows, separator)

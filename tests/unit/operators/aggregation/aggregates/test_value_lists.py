@@ -41,6 +41,10 @@ INCREMENTAL = [
     f"SELECT k, string_agg(t, ',') FILTER (WHERE v > 0) AS a, array_agg(v + 1) AS b {GROUPS}",
     f"SELECT k, len(list(v)) AS n, list(v)[1] AS f, count(*) AS m {GROUPS} HAVING len(list(v)) > 1",
     f"SELECT k, string_agg(v::VARCHAR, ',') AS a, last(v) AS b, max(v) AS c {GROUPS}",
+    f"SELECT k, list(v ORDER BY x) AS a, string_agg(t, ',' ORDER BY v DESC) AS b {GROUPS}",
+    f"SELECT k, array_agg(t ORDER BY b NULLS FIRST, u DESC) AS a, list(v) AS b {GROUPS}",
+    f"SELECT k, string_agg(t, ',' ORDER BY t) FILTER (WHERE v > 0) AS a {GROUPS}",
+    "SELECT k, list(b ORDER BY t DESC NULLS FIRST, w) AS a FROM s [ROWS 9] GROUP BY k",
     "SELECT list(v) AS a, string_agg(t, ',') AS b FROM s [RANGE 2 SECONDS]",
     "SELECT k, list(v) AS a, string_agg(t, ',') AS b FROM s GROUP BY k",
     "SELECT k, list(b) AS a, string_agg(t, ',') AS b FROM s [ROWS 5] GROUP BY k",
@@ -53,8 +57,7 @@ INCREMENTAL = [
     "SELECT DISTINCT list(b) AS a FROM s [RANGE 1 SECOND] GROUP BY k",
 ]
 ANEW = [
-    f"SELECT k, list(v ORDER BY v) AS a {GROUPS}",
-    f"SELECT k, string_agg(t, ',' ORDER BY t) AS a {GROUPS}",
+    f"SELECT k, list(v ORDER BY [v], x, b) AS a {GROUPS}",
     f"SELECT k, list(DISTINCT v ORDER BY v) AS a {GROUPS}",
     f"SELECT k, list([v]) AS a {GROUPS}",
     f"SELECT k, string_agg(t, chr(10)) AS a {GROUPS}",
