@@ -31,6 +31,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -42,7 +43,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bind import Binding, bind_with_definitions
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.liftable import find_liftable
-from millpond.planner.bind.text_pattern import make_pattern
+from millpond.planner.bind.text_pattern import TextPattern, make_pattern
 from millpond.planner.resolve.names import Names
 
 #: The most shapes stored, and the most templates of one shape; the oldest are dropped first.
@@ -81,15 +82,19 @@ class QueryTemplate:
                 return False
         return True
 
-    def make_pattern(self, text: str) -> re.Pattern[str] | None:
+    def make_pattern(self, text: str) -> TextPattern | None:
         """Make a pattern of texts that `Binder.bind` binds by this template, as it did `text`.
 
-        It binds so each text that matches and whose strings have their forms. The pattern has a
-        group for each of the lifted constants, in the order of their numbers. None: there is none.
+        Its constants are the lifted ones, in the order of their numbers. None: there is none.
         """
         pieces = _CONSTANT.split(text)
         kinds = ["'" if c[0] == "'" else _number_kind(c) for c in pieces[1::2]]
-        return make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
+        pattern = make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
+        if pattern is None:
+            return None
+        forms = [form for _, _, form in sorted(self.lifted, key=itemgetter(0))]
+        needed = tuple((n, form) for n, form in enumerate(forms) if form is not None)
+        return TextPattern(pattern, needed)
 
     def fill(self, text: str, values: Sequence[str]) -> BoundQuery:
         """Bind another text, whose constants it takes."""
