@@ -63,9 +63,10 @@ class TextNames:
         with self._filling:
             # What another thread has found meanwhile is the same.
             self._fixed[outline], self._names[key] = fixed, names
-            for kept in (self._fixed, self._names):
-                while len(kept) > _MOST:
-                    del kept[next(iter(kept))]  # type: ignore[attr-defined]
+            while len(self._fixed) > _MOST:
+                self._fixed.pop(next(iter(self._fixed)))
+            while len(self._names) > _MOST:
+                self._names.pop(next(iter(self._names)))
 
 
 def _find_fixed(text: str, values: list[str]) -> tuple[int, ...] | None:
