@@ -19,8 +19,8 @@ A text is not even tokenized if it differs from a tokenized text only in its con
 
 - INV-TEMPLATE-4: an outline is stored only of a text in which the constants that `outline_text`
   finds are exactly its constant tokens. The text between constants is equal in every text of the
-  outline, and a constant's value has no influence on where tokens end, so the other tokens are equal
-  too.
+  outline, and a constant's value has no influence on where tokens end, so the other tokens are
+  equal too.
 - INV-TEMPLATE-5: what `tokenize` refuses is refused here too: a text that is not tokenized has no
   half of a surrogate pair, and is no longer than a constant may be.
 
