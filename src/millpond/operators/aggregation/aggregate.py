@@ -29,6 +29,7 @@ class AggregateCall:
         share: The quantile, in [0, 1].
         descending: Whether the quantile counts from the greatest value.
         by: The second argument of `arg_max` and its like: what is the greatest.
+        text: The second argument, if it is a constant text.
         stamps: The columns that say in which order the rows came, of a call that shows it.
     """
 
@@ -39,6 +40,7 @@ class AggregateCall:
     share: float | None = None
     descending: bool = False
     by: Argument | None = None
+    text: str | None = None
     stamps: tuple[int, ...] = ()
 
 

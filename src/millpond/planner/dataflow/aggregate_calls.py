@@ -85,7 +85,8 @@ class CallReader:
             raise Unsupported(shown)
         by = None if second is None else self._argument([second], chosen, False)[0]
         (gives,) = self.types_of([sql])
-        call = AggregateCall(name, argument, of, gives, share, descending, by, stamps)
+        text = second.this if isinstance(second, exp.Literal) and second.is_string else None
+        call = AggregateCall(name, argument, of, gives, share, descending, by, text, stamps)
         recognize = find_recognizers().get(name)
         found = None if recognize is None else recognize(call)
         if found is None:
