@@ -8,7 +8,7 @@ first seen (`ordered_texts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from millpond.synopses.mapped_memory import choose_like, grow_array
 from millpond.synopses.ordered_texts import OrderedTexts
-from millpond.synopses.text_numbers import NO_HEAD, Head, from_texts, to_texts
+from millpond.synopses.text_numbers import from_texts, to_texts
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -281,7 +281,7 @@ class LabelKeys:
     def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
         return from_texts(self.take_texts(keys, valid), self._type)
 
-    def take_texts(self, keys: Ints, valid: Bools | None, head: Head = NO_HEAD) -> pa.Array:
+    def take_texts(self, keys: Ints, valid: Bools | None, head: Sequence[int] = ()) -> pa.Array:
         """Return the texts of keys without their heads; NULL where not valid, or shorter."""
         distinct, places = np.unique(keys, return_inverse=True)
         dictionary = self._texts.take(self._texts.find(distinct), head)

@@ -12,7 +12,7 @@ where it lies among all: its neighbours are the nearest of its neighbours in eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from numba import types
 
 from millpond.model.compiled import I64, READ_I64, READ_U8, called, compiled
 from millpond.synopses.mapped_memory import allocate_like, choose_like, grow_array
-from millpond.synopses.text_numbers import NO_HEAD, Head, TextNumbers
+from millpond.synopses.text_numbers import TextNumbers
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -136,7 +136,7 @@ class OrderedTexts:
             _find(labels, run, self.labels, out)
         return out
 
-    def take(self, numbers: Ints, head: Head = NO_HEAD) -> pa.Array:
+    def take(self, numbers: Ints, head: Sequence[int] = ()) -> pa.Array:
         """Return the texts of numbers, as `TextNumbers.take`."""
         return self._texts.take(numbers, head)
 

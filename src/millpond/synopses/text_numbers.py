@@ -10,7 +10,7 @@ INV-TEXT-1: distinct texts are numbered 0, 1, … in the order in which they fir
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 
 READ_BOOLS = types.Array(types.boolean, 1, "C", readonly=True)
+#: Parts of a head: a text in rising or in falling order.
+RISING, FALLING = -1, -2
 #: Texts that a new table has room for.
 _ROOM = 64
 #: The first sign bit of a whole number: without it, numbers compare as their bytes do.
@@ -130,8 +132,8 @@ def _keep(alive, ends, heap, new_ends, new_heap, moved):  # type: ignore[no-unty
             new_ends[count] = used
 
 
-@compiled(types.int64(READ_I64, READ_I64, READ_U8, types.int64, types.int64, I64, I64))
-def _measure(numbers, ends, heap, fixed, mark, begins, out):  # type: ignore[no-untyped-def]
+@compiled(types.int64(READ_I64, READ_I64, READ_U8, READ_I64, I64, I64))
+def _measure(numbers, ends, heap, parts, begins, out):  # type: ignore[no-untyped-def]
     """Find where each text begins behind its head, and where it lies when they are laid out."""
     used = 0
     for i in range(len(numbers)):
@@ -139,15 +141,20 @@ def _measure(numbers, ends, heap, fixed, mark, begins, out):  # type: ignore[no-
         if numbers[i] < 0:
             continue
         place, end = ends[numbers[i]], ends[numbers[i] + 1]
-        while mark >= 0 and place + 1 < end:
-            if heap[place] != mark:
-                place += 1
-            else:
-                place += 2
-                if heap[place - 1] == mark:
-                    break
-        begins[i] = place + fixed
-        used += max(0, end - begins[i])
+        for part in parts:
+            if part >= 0:
+                place += part
+                continue
+            mark = 0 if part == RISING else 255
+            while place + 1 < end:
+                if heap[place] != mark:
+                    place += 1
+                else:
+                    place += 2
+                    if heap[place - 1] == mark:
+                        break
+        begins[i] = place
+        used += max(0, end - place)
     out[len(numbers)] = used
     return used
 
@@ -178,23 +185,6 @@ def _mark_ends(starts, data, falling, out_ends, out):  # type: ignore[no-untyped
         out[used] = out[used + 1] = flip
         used += 2
         out_ends[i + 1] = used
-
-
-@dataclass(frozen=True)
-class Head:
-    """What stands in front of texts and is left out.
-
-    Attributes:
-        fixed: So many bytes.
-        mark: The byte that ends, twice, a text in front of those (`mark_ends`); −1: there is none.
-    """
-
-    fixed: int = 0
-    mark: int = -1
-
-
-#: Nothing is left out.
-NO_HEAD = Head()
 
 
 class TextNumbers:
@@ -235,20 +225,22 @@ class TextNumbers:
         """Find the numbers of texts; −1 for NULL and what was not seen before."""
         return self._walk(texts, None, False)
 
-    def take(self, numbers: Ints, head: Head = NO_HEAD) -> pa.Array:
+    def take(self, numbers: Ints, head: Sequence[int] = ()) -> pa.Array:
         """Return the texts of numbers, as bytes; NULL for −1.
 
         Args:
             numbers: The numbers.
-            head: What is left out in front; NULL for a text that is shorter.
+            head: What is left out in front, part by part: so many bytes, or a text that `mark_ends`
+                has written (`RISING`, `FALLING`). NULL for a text that is shorter.
         """
         offsets = np.empty(len(numbers) + 1, np.int64)
         begins = np.zeros(len(numbers), np.int64)
-        total = _measure(numbers, self.ends, self.heap, head.fixed, head.mark, begins, offsets)
+        parts = np.array(head, np.int64)
+        total = _measure(numbers, self.ends, self.heap, parts, begins, offsets)
         data = np.empty(total, np.uint8)
         _gather(numbers, self.ends, self.heap, begins, data)
         has_text = numbers >= 0
-        if head.fixed:
+        if head:
             has_text &= begins <= self.ends[numbers + 1]
         present = np.packbits(has_text, bitorder="little")
         buffers = [pa.py_buffer(part) for part in (present, offsets, data)]

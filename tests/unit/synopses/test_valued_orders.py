@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.synopses.order_keys import Ints
-from millpond.synopses.valued_orders import RowOrder, ValuedKeys, write_rows
+from millpond.synopses.valued_orders import OrderTerm, RowOrder, ValuedKeys, write_rows
 
 VALUES = [
     pa.array([3, None, -(2**63)], pa.int64()),
@@ -37,9 +37,9 @@ ASCENDING = [
 
 
 def label(order: list[list[int]], values: pa.Array) -> tuple[ValuedKeys, Ints]:
-    rows_by = RowOrder(len(order))
+    rows_by = RowOrder((), len(order))
     keys = ValuedKeys(rows_by, values.type)
-    rows = write_rows(rows_by.write(None, [np.array(numbers) for numbers in order]), values)
+    rows = write_rows(rows_by.write([], [np.array(numbers) for numbers in order]), values)
     return keys, keys.encode(rows, np.ones(len(values), np.int64))
 
 
@@ -66,18 +66,36 @@ def test_keys_are_in_the_order_of_the_numbers_before_that_of_values() -> None:
     assert labels.tolist() == sorted(set(labels.tolist()))
 
 
+@pytest.mark.parametrize("nulls_first", [False, True])
 @pytest.mark.parametrize("falling", [False, True])
 @pytest.mark.parametrize("by", ASCENDING, ids=lambda array: str(array.type))
 def test_rows_are_in_the_order_of_values_before_that_of_numbers(
-    by: pa.Array, falling: bool
+    by: pa.Array, falling: bool, nulls_first: bool
 ) -> None:
     """Whatever stands behind: each value has a row with a small number and one with a great one."""
-    order = RowOrder(1, by.type, falling)
-    ranks = sorted(range(len(by)), reverse=falling)
-    twice = by.take(pa.array([rank for rank in ranks for _ in range(2)]))
-    stamps = np.array([-(2**63), 2**63 - 1] * len(by))
-    values: list[Any] = [["z", None, "", "\0\0", "\xff"][i % 5] for i in range(len(twice))]
-    rows = write_rows(order.write(twice, [stamps]), pa.array(values))
+    order = RowOrder((OrderTerm(by.type, falling, nulls_first),), 1)
+    ranks: list[int | None] = [*sorted(range(len(by)), reverse=falling)]
+    ranks.insert(0 if nulls_first else len(by), None)
+    twice = by.take(pa.array([rank for rank in ranks for _ in range(2)], pa.int64()))
+    stamps = np.array([-(2**63), 2**63 - 1] * len(ranks))
+    check(order, [twice], stamps)
+
+
+@pytest.mark.parametrize("falling", [False, True])
+def test_the_first_column_orders_before_the_others(falling: bool) -> None:
+    """Also where it is a text that begins another, or whose end looks like what stands behind."""
+    texts = sorted(["", "\0", "a", "a\0", "a\0\0", "aa", "\x7f", "é"], reverse=falling)
+    terms = (OrderTerm(pa.string(), falling), OrderTerm(pa.binary(), not falling))
+    more = sorted([b"", b"\0", b"\0\xff", b"\xff", b"\xff\xff"], reverse=not falling)
+    columns = [[one for one in texts for _ in more], more * len(texts)]
+    arrays = [pa.array(c, term.of) for c, term in zip(columns, terms, strict=True)]
+    check(RowOrder(terms, 1), arrays, -np.arange(len(columns[0])))
+
+
+def check(order: RowOrder, columns: list[pa.Array], stamps: Ints) -> None:
+    """Check that rows, which are in order, are written and labelled so, and read again."""
+    values: list[Any] = [["z", None, "", "\0\0", "\xff"][i % 5] for i in range(len(stamps))]
+    rows = write_rows(order.write(columns, [stamps]), pa.array(values))
     assert rows.to_pylist() == sorted(set(rows.to_pylist()))
     keys = ValuedKeys(order, pa.string())
     labels = keys.encode(rows, np.ones(len(rows), np.int64))
