@@ -41,7 +41,8 @@ def make_pond() -> OraclePond:
 
 def plan_by(plan: Plan, rules: tuple[Rule, ...]) -> Plan:
     """Plan a query with some rewritings, whatever they cost."""
-    root = rewrite(strip_expire(plan.root), rules)
+    assert plan.core is not None
+    root = rewrite(strip_expire(plan.core), rules)
     return replace(plan, root=find_cheapest(root, GuessedStatistics(), rules=()))
 
 

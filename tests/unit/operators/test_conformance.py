@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import pkgutil
 from collections import Counter
 from dataclasses import replace
@@ -74,6 +75,7 @@ from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
+from millpond.operators.shared_join import KeptSides, Origin, SharedJoin
 from millpond.operators.source import OneRow, RelationSource, StreamSource
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
@@ -775,15 +777,40 @@ def elements() -> GivenInput:
     return GivenInput("stream", TYPES, MONOTONIC)
 
 
-def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore[no-untyped-def]
-    """A window's meaning is a function of the feed and the instant, not of a bag."""
-    feed = data.draw(histories(ROWS, MONOTONIC))
+def check_window(  # type: ignore[no-untyped-def]
+    node: Node, data: st.DataObject, rows, names=("stream",)
+) -> None:
+    """A window's meaning is a function of the feeds and the instant, not of a bag."""
+    given = {name: data.draw(histories(ROWS, MONOTONIC)) for name in names}
     for at_once in ([40], [*data.draw(cuts()), 40]):
-        run = checking.run(node, {"stream": feed}, at_once)
+        run = checking.run(node, given, at_once)
         for now in range(-1, 35):
-            expected = Counter(tuple(map(normalize, row)) for row in rows(feed, now))
+            found = rows(*given.values(), now)
+            expected = Counter(tuple(map(normalize, row)) for row in found)
             assert sum_deltas(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
+    lengths = st.sampled_from((Range(4), Range(9), Now(), Unbounded()))
+    one, other = data.draw(lengths), data.draw(lengths)
+    left, right = elements(), GivenInput("other", TYPES, MONOTONIC)
+    keys = data.draw(st.sampled_from(((0,), ())))
+    windows = TimeWindow(left, one), TimeWindow(right, other)
+    join = Join(*windows, keys, keys, keep=(0, 1, 2, 3))
+    node = SharedJoin(KeptSides(left, right, keys, keys), (one, other), Origin(join))
+
+    def joined(ours, theirs, now):  # type: ignore[no-untyped-def]
+        sides = (
+            [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)]
+            for feed, window in ((ours, one), (theirs, other))
+        )
+        pairs = itertools.product(*sides)
+        return [a + b for a, b in pairs if not keys or (known(a) and a[0] == b[0])]
+
+    check_window(node, data, joined, ("stream", "other"))
 
 
 def test_a_copy_that_comes_when_the_last_one_has_left() -> None:

@@ -16,6 +16,7 @@ KEEPING = {
     "Expire",
     "Grouping",
     "KeptElements",
+    "KeptSides",
     "Join",
     "Negation",
     "RowsWindow",

@@ -11,10 +11,11 @@ from tests.tools.changes_play import plan_query
 from tests.tools.joined_feeds import COLUMNS, JOIN, make_pond, plan_by, run_often
 
 from millpond.engine.dataflow.dataflow import Dataflow
-from millpond.operators import join
 from millpond.operators.group_by import GroupBy
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.operators.shared_join import SharedJoin
+from millpond.operators.structures import pairs
 from millpond.planner.dataflow.plan import Plan, list_in_order
 from millpond.planner.optimize.cost import find_cheapest
 from millpond.planner.optimize.rules.extremes_by_key import extremes_by_key
@@ -83,7 +84,7 @@ def pond() -> OraclePond:
 
 def count_joins(plan: Plan) -> tuple[int, int]:
     """How many joins are of what is there once, and how many are others."""
-    joins = [n for n in list_in_order([plan.root]) if isinstance(n, Join)]
+    joins = [n for n in list_in_order([plan.root]) if isinstance(n, Join | SharedJoin)]
     once = sum(all(isinstance(i, GroupBy) for i in n.inputs) for n in joins)
     return once, len(joins) - once
 
@@ -123,7 +124,7 @@ def test_pairs_are_avoided_where_that_costs_less(pond: OraclePond) -> None:
     for text in list(DIVIDED)[:7]:
         plan = plan_query(pond.world, text)
         for repeat, once in ((0.25, DIVIDED[text][0]), (1e-6, 0)):
-            cheapest = find_cheapest(plan.root, _Keyed(repeat))
+            cheapest = find_cheapest(plan.core, _Keyed(repeat))
             assert count_joins(replace(plan, root=cheapest))[0] == once, text
 
 
@@ -131,7 +132,7 @@ def test_pairs_are_avoided_where_that_costs_less(pond: OraclePond) -> None:
 def test_a_hot_key_stops_no_extreme(
     pond: OraclePond, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "MOST_ROWS", 5_000)
+    monkeypatch.setattr(pairs, "MOST_ROWS", 5_000)
     rows = 400
     stamps = pa.array(range(0, rows * 1000, 1000), pa.int64())
     numbers = pa.array(range(rows))
