@@ -366,20 +366,12 @@ class QueryDef:
         if not self.options:  # most of tens of thousands of queries set none and share one mapping
             object.__setattr__(self, "options", _NO_OPTIONS)
 
-    def registered(self, epoch: int) -> QueryDef:
-        """The query as it is registered at an epoch: `replace` takes longer, for each of many."""
-        return QueryDef(
-            self.id,
-            self.name,
-            self.text,
-            self.options,
-            epoch,
-            self.registered_at,
-            self.suspended,
-            self.changes_after,
-            self.template,
-            self.replaced_epoch,
-        )
+    def note_registered(self, epoch: int) -> None:
+        """Note the epoch at which it is registered, while only who registers it has it.
+
+        A copy would leave holes in memory: very many queries are registered together.
+        """
+        object.__setattr__(self, "registered_epoch", epoch)
 
     @property
     def text_epoch(self) -> int | None:

@@ -212,6 +212,16 @@ class LeafRef:
     slot: int | None
 
 
+#: A query's leaves in order, or its only leaf: very many queries have one.
+HeldLeaves = tuple[LeafRef, ...] | LeafRef
+
+
+def hold_leaves(leaves: Iterable[LeafRef]) -> HeldLeaves:
+    """A query's leaves as a version holds them."""
+    held = tuple(leaves)
+    return held[0] if len(held) == 1 else held
+
+
 @dataclass(frozen=True)
 class StreamState:
     """Everything of one stream that epochs change."""
@@ -271,7 +281,8 @@ class Version:
     deltas: Mapping[int, tuple[RelationDelta, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    leaves_of: IdMap[tuple[LeafRef, ...]] = field(default_factory=IdMap)
+    #: By query id its leaves as `hold_leaves` gives them; read them with `leaves`.
+    leaves_of: IdMap[HeldLeaves] = field(default_factory=IdMap)
     #: User-defined functions by their names.
     functions: Mapping[str, FunctionDef] = field(default_factory=lambda: MappingProxyType({}))
     joins: Joins = field(default_factory=Joins)
@@ -429,8 +440,13 @@ class Version:
 
     def leaves(self, query_id: int) -> tuple[LeafRef, ...]:
         """Return a query's leaves in order."""
-        found: tuple[LeafRef, ...] = self.leaves_of.get(query_id, ())
-        return found
+        found: HeldLeaves = self.leaves_of.get(query_id, ())
+        return found if type(found) is tuple else (found,)  # type: ignore[return-value]
+
+    def leaves_by_query(self) -> Iterator[tuple[int, tuple[LeafRef, ...]]]:
+        """Yield each query's id and its leaves in order, by the ids."""
+        for query_id in self.leaves_of:
+            yield query_id, self.leaves(query_id)
 
     def paths(self) -> dict[str, int]:
         """Map every file this version refers to, to its length (0 where it is not known)."""

@@ -9,7 +9,16 @@ from millpond.catalog.objects import Definition, QueryDef, RelationDef, StreamDe
 from millpond.model.schema import Field, Schema
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
-from millpond.state.version import DATA, LeafRef, RelationDelta, SegmentRef, StreamState, Version
+from millpond.state.version import (
+    DATA,
+    HeldLeaves,
+    LeafRef,
+    RelationDelta,
+    SegmentRef,
+    StreamState,
+    Version,
+    hold_leaves,
+)
 
 SCHEMA = Schema((Field("ts", "TIMESTAMP"), Field("v", "INTEGER")))
 
@@ -37,7 +46,9 @@ def version_of(
         BucketMap[str, int]().with_changes({d.name.lower(): d.id for d in definitions}),
         states or {},
         deltas=deltas or {},
-        leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves or {}),
+        leaves_of=IdMap[HeldLeaves]().with_changes(
+            {id: hold_leaves(own) for id, own in (leaves or {}).items()}
+        ),
         **others,
     )
 

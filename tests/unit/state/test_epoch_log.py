@@ -8,6 +8,7 @@ import pytest
 from millpond.catalog.objects import QueryDef
 from millpond.errors import MillpondError
 from millpond.model.time import BEGINNING
+from millpond.state.database import database
 from millpond.state.epoch.epoch_change import EpochChange, StaleChange, new_segment_id
 from millpond.state.epoch_log import EpochLog
 from millpond.state.version import LeafRef, MatchRef, SlotRef, StreamClock
@@ -235,6 +236,30 @@ def test_a_slot_number_is_never_used_again(log, stream, tmp_path):
     with pytest.raises(StaleChange):
         again.commit(EpochChange(kind="register", add_slots=[slots[2]]))
     again.close()
+
+
+def test_a_query_s_only_leaf_is_held_as_it_is(log, stream, a, tmp_path):
+    one, two = log.next_id(), log.next_id()
+    leaves = [LeafRef(one, 0, stream, 0), LeafRef(two, 0, stream, 1), LeafRef(two, 1, stream, None)]
+    log.commit(
+        EpochChange(kind="register", add=[a.query(one), a.query(two, "p")], add_leaves=leaves)
+    )
+    log.close()
+    again = EpochLog.open(tmp_path)
+    for version in (log.version, again.version):
+        assert dict(version.leaves_of) == {one: leaves[0], two: tuple(leaves[1:])}
+        assert dict(version.leaves_by_query()) == {one: (leaves[0],), two: tuple(leaves[1:])}
+    again.close()
+
+
+def test_behind_very_many_rows_sqlite_gives_its_memory_back(log, stream, a, monkeypatch):
+    monkeypatch.setattr(database, "_MANY_ROWS", 50)
+    said = []
+    log._database._connection.set_trace_callback(said.append)
+    for many in (10, 60):
+        queries = [a.query(id, f"q{id}") for id in (log.next_id() for _ in range(many))]
+        log.commit(EpochChange(kind="register", add=queries))
+        assert (said[-1] == "PRAGMA shrink_memory") == (many == 60)
 
 
 def test_a_query_has_its_leaves_in_order_and_takes_them_along(log, stream, a):

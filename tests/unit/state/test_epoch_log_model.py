@@ -94,7 +94,7 @@ class Model:
             own.sort(key=lambda d: (d.epoch, d.path))
             assert version.relation_deltas(relation) == tuple(own)
         assert version.paths().keys() == self.paths()
-        assert dict(version.leaves_of) == self.leaves
+        assert dict(version.leaves_by_query()) == self.leaves
         assert dict(version.segments_by_id) == self.segments
         assert version.matches_of.keys() == {m.segment_id for m in self.matches.values()}
         assert version.deltas.keys() == {d.relation_id for d in self.deltas.values()}

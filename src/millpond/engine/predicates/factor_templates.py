@@ -44,8 +44,11 @@ class FactorTemplate:
 
     def __init__(self, shapes: Sequence[exp.Expr], schema: Schema) -> None:
         reader = Reader(schema)
-        conjuncts = [c for shape in shapes for c in _conjuncts(shape)]
-        self._reads = [_read(cast(exp.Expression, c), reader) for c in conjuncts]
+        conjuncts = [cast(exp.Expression, c) for shape in shapes for c in _conjuncts(shape)]
+        #: What each conjunct compares; None for what is no comparison of a column with constants.
+        self.comparisons = [_comparison(c, reader) for c in conjuncts]
+        pairs = zip(conjuncts, self.comparisons, strict=True)
+        self._reads = [_read(c, found, reader) for c, found in pairs]
 
     def fill(self, literals: Mapping[int, str]) -> Factors:
         """Return the factors with these constants in their places; others stay as they are."""
@@ -97,21 +100,20 @@ def _conjuncts(shape: exp.Expr) -> list[exp.Expr]:
     return found
 
 
-def _read(conjunct: exp.Expression, reader: Reader) -> _Read:
+def _read(conjunct: exp.Expression, comparison: Comparison | None, reader: Reader) -> _Read:
     """Find out how to read a conjunct once its constants are known."""
 
     def in_full(literals: Mapping[int, str]) -> Clauses:
         tree = with_literals(conjunct, literals)
         return clauses_of(reader.read(cast(exp.Expression, tree), True), reader)
 
-    found = _comparison(conjunct, reader)
-    if found is None:
+    if comparison is None:
         return in_full
-    comparison = found
+    compared = comparison
 
     def at_once(literals: Mapping[int, str]) -> Clauses:
         try:
-            return [{comparison.column.name: comparison.true(literals)}], []
+            return [{compared.column.name: compared.true(literals)}], []
         except NotFoldable:  # DuckDB must decide by this constant
             return in_full(literals)
 
@@ -129,7 +131,7 @@ class _Literal:
 
 
 @dataclass(frozen=True)
-class _Comparison:
+class Comparison:
     """`column operator constant`; without an operator, `column BETWEEN constant AND constant`."""
 
     column: Field
@@ -157,6 +159,21 @@ class _Comparison:
         assert high is not None
         return interval(self.domain, _first(low), self._after(high))
 
+    def points(self, texts: Sequence[str]) -> list[int] | None:
+        """The numbers it is equal to with each of many constants; None if it is no such comparison.
+
+        As `true`, where each constant has up to nine digits.
+        """
+        if self.operator is not exp.EQ or self.column.type not in _WHOLE:
+            return None
+        every = "".join(texts)
+        if self.operands[0].is_string or not (every.isascii() and every.isdigit()):
+            return None
+        if not 0 < min(map(len, texts)) <= max(map(len, texts)) <= 9:
+            return None
+        numbers = list(map(int, texts))
+        return [-n for n in numbers] if self.operands[0].negative else numbers
+
     def _point(self, literals: Mapping[int, str]) -> ValueSet | None:
         """The one number it is equal to, at once where the constant has up to nine digits.
 
@@ -178,7 +195,7 @@ def _first(place: Cut | tuple[Cut, Cut]) -> Cut:
     return place[1] if isinstance(place, tuple) else place
 
 
-def _comparison(node: exp.Expression, reader: Reader) -> _Comparison | None:
+def _comparison(node: exp.Expression, reader: Reader) -> Comparison | None:
     """Read a comparison of a column with plain constants; None for anything else."""
     operator: type | None = type(node)
     if operator is exp.Between:
@@ -196,7 +213,7 @@ def _comparison(node: exp.Expression, reader: Reader) -> _Comparison | None:
     operands = [_literal(side) for side in sides]
     if field is None or domain is None or any(o is None for o in operands):
         return None
-    return _Comparison(field, domain, operator, tuple(o for o in operands if o is not None))
+    return Comparison(field, domain, operator, tuple(o for o in operands if o is not None))
 
 
 def _literal(node: exp.Expr) -> _Literal | None:

@@ -54,6 +54,11 @@ class Factors:
         return (self.sets, self.clauses, tuple(sorted(self.others)), self.never)
 
     @property
+    def key_text(self) -> str:
+        """The key written out: what slots are told apart by."""
+        return repr(self.key)
+
+    @property
     def served_by(self) -> str:
         """What matches the predicate, in words.
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
@@ -42,6 +42,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bind import Binding, bind_with_definitions
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.liftable import find_liftable
+from millpond.planner.bind.text_pattern import make_pattern
 from millpond.planner.resolve.names import Names
 
 #: The most shapes stored, and the most templates of one shape; the oldest are dropped first.
@@ -53,12 +54,15 @@ _MOST_LONG = 8
 
 _ShapeKey = tuple[str, ...]
 
-#: A string, or a number that touches no name, point or sign of an exponent.
-_CONSTANT = re.compile(r"((?<![\w$])'(?:[^']|'')*'|(?<![\w$.])\d+(?:\.\d+)?(?![\w$.]))")
+#: A string, or a number that touches no name, point or sign of an exponent. What stands before it
+#: is looked at behind its first character, because `re` skips fast to one of these characters.
+_CONSTANT = re.compile(
+    r"(['\d](?:(?<=')(?<![\w$]')(?:[^']|'')*'|(?<=\d)(?<![\w$.]\d)\d*(?:\.\d+)?(?![\w$.])))"
+)
 
 
 @dataclass(frozen=True, eq=False)
-class _Template:
+class QueryTemplate:
     """A bound query and which of its constants another query may replace.
 
     Attributes:
@@ -70,6 +74,28 @@ class _Template:
     binding: Binding
     lifted: tuple[tuple[int, int, re.Pattern[str] | None], ...]
 
+    def takes(self, values: Sequence[str]) -> bool:
+        """Whether every string among a query's constants has the form that it needs."""
+        for number, _, form in self.lifted:
+            if form is not None and not form.fullmatch(values[number]):
+                return False
+        return True
+
+    def make_pattern(self, text: str) -> re.Pattern[str] | None:
+        """Make a pattern of texts that `Binder.bind` binds by this template, as it did `text`.
+
+        It binds so each text that matches and whose strings have their forms. The pattern has a
+        group for each of the lifted constants, in the order of their numbers. None: there is none.
+        """
+        pieces = _CONSTANT.split(text)
+        kinds = ["'" if c[0] == "'" else _number_kind(c) for c in pieces[1::2]]
+        return make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
+
+    def fill(self, text: str, values: Sequence[str]) -> BoundQuery:
+        """Bind another text, whose constants it takes."""
+        literals = {place: values[number] for number, place, _ in self.lifted}
+        return self.binding.query.with_constants(text, literals)
+
 
 @dataclass(eq=False)
 class _Shape:
@@ -80,7 +106,7 @@ class _Shape:
     """
 
     fixed: tuple[int, ...] | None = None
-    templates: dict[tuple[str, ...], _Template] = field(default_factory=dict)
+    templates: dict[tuple[str, ...], QueryTemplate] = field(default_factory=dict)
 
 
 class Binder:
@@ -122,33 +148,41 @@ class Binder:
         outline += sight
         known = self._outlines.get(outline) if len(text) <= LONGEST_STRING else None
         check_unicode(text, "the text", "CQL-102")
-        if known is not None and (bound := self._fill_known(known, values, text)) is not None:
-            return bound
+        if known is not None and (template := self._find_known(known, values)) is not None:
+            return template.fill(text, values)
         key, constants = _shape_of(tokenize(text))
         key = (*key, sight) if sight else key
-        bound = self._fill_known(key, [token.text for token in constants], text)
-        if bound is None:
+        written = [token.text for token in constants]
+        if (template := self._find_known(key, written)) is not None:
+            bound = template.fill(text, written)
+        else:
             binding = bind_with_definitions(parse_query(text), text, self._catalog, seen)
             bound = binding.query
             if _has_long_list(bound.tree):
                 self._keep_long(text + sight, binding)
                 return bound
             self._keep(key, constants, binding)
-        if values == [token.text for token in constants] and _places(text) == [
+        if values == written and _places(text) == [
             (token.start, token.end + 1) for token in constants
         ]:
             self._keep_outline(outline, key)
         return bound
 
-    def _fill_known(self, key: _ShapeKey, values: list[str], text: str) -> BoundQuery | None:
-        """Bind a query of a known shape with these constants, if a template is still current."""
+    def find_template(self, text: str) -> QueryTemplate | None:
+        """Find the template that the query of a text was bound by; None if there is none."""
+        outline, values = _outline(text)
+        known = self._outlines.get(outline)
+        return None if known is None else self._find_known(known, values)
+
+    def _find_known(self, key: _ShapeKey, values: list[str]) -> QueryTemplate | None:
+        """Find a template of a known shape that is still current and takes these constants."""
         shape = self._shapes.get(key)
         if shape is None or shape.fixed is None:
             return None
         template = shape.templates.get(tuple([values[i] for i in shape.fixed]))
         if template is None or not self._is_current(template.binding):
             return None
-        return _fill(template, text, values)
+        return template if template.takes(values) else None
 
     def _keep_outline(self, outline: str, key: _ShapeKey) -> None:
         with self._filling:
@@ -200,7 +234,9 @@ class Binder:
             if shape.fixed is None or not shape.templates:
                 shape.fixed = tuple(sorted(fixed))
             numbers = set(shape.fixed)
-            template = _Template(binding, tuple(item for item in lifted if item[0] not in numbers))
+            template = QueryTemplate(
+                binding, tuple(item for item in lifted if item[0] not in numbers)
+            )
             templates = dict(shape.templates)
             templates[tuple(constants[i].text for i in shape.fixed)] = template
             while len(templates) > _MOST_TEMPLATES:
@@ -274,14 +310,3 @@ def _number_kind(text: str) -> str:
     if text.isdigit():
         return "'i" if len(text) < 10 else "'l"
     return "'f" if "e" in text or "E" in text else "'d"
-
-
-def _fill(template: _Template, text: str, values: list[str]) -> BoundQuery | None:
-    """Fill other constants into a template; None if a string does not have the form it needs."""
-    literals: dict[int, str] = {}
-    for number, place, form in template.lifted:
-        value = values[number]
-        if form is not None and not form.fullmatch(value):
-            return None
-        literals[place] = value
-    return template.binding.query.with_constants(text, literals)

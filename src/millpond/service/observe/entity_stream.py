@@ -65,7 +65,7 @@ class EntityStream(Background):
 def is_read(version: Version) -> bool:
     """Whether a registered query, or a derived stream, reads `system$entities`."""
     id, name = SYSTEM_ENTITIES.id, SYSTEM_ENTITIES.name
-    if any(leaf.stream_id == id for leaves in version.leaves_of.values() for leaf in leaves):
+    if any(leaf.stream_id == id for _, leaves in version.leaves_by_query() for leaf in leaves):
         return True
     return any(
         stream.derived is not None and name in stream.derived.text.lower()

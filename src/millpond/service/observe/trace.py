@@ -165,7 +165,7 @@ def _list_readers(
     """The queries behind each predicate of a stream, the oldest predicates first; None: no one."""
     readers: defaultdict[int, list[int]] = defaultdict(list)
     every = []
-    leaves = version.leaves_of.items() if query is None else [(query.id, version.leaves(query.id))]
+    leaves = version.leaves_by_query() if query is None else [(query.id, version.leaves(query.id))]
     for id, some in leaves:
         for leaf in some:
             if leaf.stream_id != stream.id:

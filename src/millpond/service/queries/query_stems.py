@@ -15,6 +15,7 @@ import logging
 import shutil
 import threading
 import uuid
+from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ log = logging.getLogger("millpond.queries")
 _SNAPSHOTS_KEPT = 16
 #: So many queries that come or go together are laid out behind what else goes on: it takes 0.1 s.
 _VERY_MANY = 4_096
+#: Users of slots are counted in pages of so many slots.
+_PAGE = 512
 
 
 class _Stem:
@@ -98,6 +101,37 @@ class _Stem:
         self._most_accounts = max(256, 2 * len(self.ledger.accounts))
 
 
+class SlotUsers:
+    """Counts how many leaves share each slot of a stream, in four bytes a slot.
+
+    Slots are numbered as they come, so pages are dense. A dict of numbers would take eighty bytes.
+
+    >>> users = SlotUsers()
+    >>> users.add(7, 2)
+    >>> users.add(7, -1)
+    >>> users.count(7), users.count(8)
+    (1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._pages: dict[int, array[int]] = {}
+
+    def count(self, slot: int) -> int:
+        """How many users a slot has."""
+        page = self._pages.get(slot // _PAGE)
+        return 0 if page is None else page[slot % _PAGE]
+
+    def add(self, slot: int, many: int) -> None:
+        """Count so many more users of a slot, or fewer; there are never less than none."""
+        page = self._pages.get(slot // _PAGE)
+        if page is None:
+            page = self._pages[slot // _PAGE] = array("I", bytes(4 * _PAGE))
+        left = max(0, page[slot % _PAGE] + many)
+        page[slot % _PAGE] = left
+        if not left and not any(page):
+            del self._pages[slot // _PAGE]
+
+
 class QueryStems:
     """The Query SteMs of all streams; safe to use from any thread."""
 
@@ -108,7 +142,7 @@ class QueryStems:
         self._stems: dict[int, _Stem] = {}
         #: The parts of them that are matched while lighter queries wait.
         self._heavy: dict[int, _Stem] = {}
-        self._users: defaultdict[int, Counter[int]] = defaultdict(Counter)  # by stream, slot
+        self._users: defaultdict[int, SlotUsers] = defaultdict(SlotUsers)  # by stream
         self._counting = threading.Lock()
         self._kept: Counter[Path] = Counter()
         #: The files that workers on other machines were given.
@@ -123,13 +157,13 @@ class QueryStems:
         for query_id in version.queries:
             for leaf in version.leaves(query_id):
                 if leaf.slot is not None:
-                    self._users[leaf.stream_id][leaf.slot] += 1
+                    self._users[leaf.stream_id].add(leaf.slot, 1)
 
     def use(self, slots: Iterable[tuple[int, int]]) -> None:
         """Count one more user of each (stream, slot): queries were registered."""
         with self._counting:
             for stream_id, slot in slots:
-                self._users[stream_id][slot] += 1
+                self._users[stream_id].add(slot, 1)
 
     def find_unused_without(self, slots: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         """Find the slots that have no user any more once each has lost one."""
@@ -141,14 +175,11 @@ class QueryStems:
         """Count one user less of each (stream, slot): queries were dropped or deactivated."""
         with self._counting:
             for stream_id, slot in slots:
-                users = self._users[stream_id]
-                users[slot] -= 1
-                if users[slot] <= 0:
-                    del users[slot]
+                self._users[stream_id].add(slot, -1)
 
     def users(self, stream_id: int, slot: int) -> int:
         """How many leaves share a slot."""
-        return self._users[stream_id][slot]
+        return self._users[stream_id].count(slot)
 
     def snapshot(self, version: Version, stream_id: int) -> tuple[str | None, int]:
         """The newest snapshot as of `version`: (file, upto).
@@ -360,4 +391,9 @@ class QueryStems:
 
 def slot_key(factors: Factors) -> bytes:
     """A predicate's key in the catalog: equal for predicates equal up to order."""
-    return hashlib.blake2b(repr(factors.key).encode(), digest_size=16).digest()
+    return hash_key(factors.key_text)
+
+
+def hash_key(key_text: str) -> bytes:
+    """The key in the catalog of a predicate whose factors have that `key_text`."""
+    return hashlib.blake2b(key_text.encode(), digest_size=16).digest()

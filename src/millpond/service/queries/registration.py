@@ -23,11 +23,11 @@ from millpond.catalog.objects import (
 )
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError, Span
-from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.service.events import Events, FollowerNeeds
+from millpond.service.queries.bulk_queries import BulkQueries
 from millpond.service.queries.current_names import CurrentNames
 from millpond.service.queries.dependencies import users_of
 from millpond.service.queries.expected_matches import check_matches
@@ -173,12 +173,16 @@ class Registrar:
         added = RegistrationBatch(self._log.next_id, self._clock())
         final = self._followers.read_finality()
         is_ready = len(requests) <= _FEW
-        for number, request in enumerate(requests):
+        bulk = None if is_ready else BulkQueries(added, version, self._binder, final)
+        while len(added.definitions) < len(requests):
             try:
-                self._register_one(added, version, request, final, is_ready)
+                if bulk is not None:
+                    bulk.add(requests)
+                if (number := len(added.definitions)) < len(requests):
+                    self._register_one(added, version, requests[number], final, is_ready)
             except MillpondError as error:
                 if len(requests) > 1:
-                    place = f"Query {number} of {len(requests)} (counting from 0)."
+                    place = f"Query {len(added.definitions)} of {len(requests)} (counting from 0)."
                     error.detail = f"{place} {error.detail or ''}".strip()
                 raise
         check_matches(self._log.directory, version, added.slots)
@@ -196,20 +200,7 @@ class Registrar:
         bound = self.bind(request.text)
         self._check_strategy(bound, options)
         options = with_static_reduction(version, lambda: bound, options, self.model_precision)
-        if not request.name:
-            id, name = added.assign_id(version)
-        else:
-            check_name(request.name, request.statement, request.name_span)
-            id, name = added.next_id(), request.name
-            if added.is_taken(version, name):
-                raise MillpondError(
-                    "CQL-208",
-                    f'the name "{name}" is taken',
-                    detail="Streams, relations and queries share one set of names.",
-                    hint="Choose another name, or DROP the other object first.",
-                    text=request.statement,
-                    span=request.name_span,
-                )
+        id, name = added.give_name(version, request)
         after = added.instant(final(bound))
         definition = QueryDef(
             id,

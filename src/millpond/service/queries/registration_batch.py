@@ -7,19 +7,29 @@ core, and the core if no earlier query has it.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import is_
+from typing import Any
 
-from millpond.catalog.objects import QueryDef, StreamDef, is_reserved
+from millpond.catalog.objects import QueryDef, StreamDef, given_options, is_reserved
 from millpond.engine.joins.plan import JoinPlan
 from millpond.engine.predicates.factors import Factors
+from millpond.errors import MillpondError
+from millpond.model.names import check_name
 from millpond.planner.bind.bound_query import BoundQuery, StreamLeaf
 from millpond.service.queries.join_use import join_of, use_of
+from millpond.service.queries.options import check_options
 from millpond.service.queries.prepared import PreparedQuery, leaf_factors, prepare, stream_of
 from millpond.service.queries.query_stems import slot_key
+from millpond.service.queries.registration_request import RegistrationRequest
 from millpond.state.join_state import JoinChange, JoinCore, JoinUse
 from millpond.state.version import LeafRef, SlotRef, Version
+
+#: Of a query that is matched on one stream: the stream's id, its factors' key, its factors packed,
+#: and its `changes_after`.
+MatchedQuery = tuple[int, bytes, bytes, int]
 
 
 class RegistrationBatch:
@@ -43,7 +53,8 @@ class RegistrationBatch:
         self.leaves: list[LeafRef] = []
         self._names: set[str] = set()
         self._instants: dict[int, int] = {}
-        self._fresh: dict[tuple[int, bytes], int] = {}
+        #: By stream, the new slots by their keys.
+        self._fresh: defaultdict[int, dict[bytes, int]] = defaultdict(dict)
         self._next_slot: dict[int, int] = {}
         self._cores: list[JoinCore] = []
         self._uses: list[JoinUse] = []
@@ -53,6 +64,26 @@ class RegistrationBatch:
         self._shared_cores: dict[str, int | None] = {}
         self._streams: dict[str, StreamDef] = {}
         self._epoch = -1
+
+    def give_name(self, version: Version, request: RegistrationRequest) -> tuple[int, str]:
+        """A new id, and the name of a registration: the one it asks for, or one made of the id.
+
+        Raises:
+            MillpondError: CQL-208, the name is taken; CQL-102, it cannot be a name.
+        """
+        if not request.name:
+            return self.assign_id(version)
+        check_name(request.name, request.statement, request.name_span)
+        if self.is_taken(version, request.name):
+            raise MillpondError(
+                "CQL-208",
+                f'the name "{request.name}" is taken',
+                detail="Streams, relations and queries share one set of names.",
+                hint="Choose another name, or DROP the other object first.",
+                text=request.statement,
+                span=request.name_span,
+            )
+        return self.next_id(), request.name
 
     def assign_id(self, version: Version) -> tuple[int, str]:
         """A new id, and a name made of it that is not taken."""
@@ -71,9 +102,9 @@ class RegistrationBatch:
         self, version: Version, definition: QueryDef, bound: BoundQuery, ready: bool = True
     ) -> None:
         """Add a query that is registered; `ready` to be invoked, if that is probable."""
+        placed = self.place(version, definition, bound)
         self._names.add(definition.name.lower())
         self.definitions.append(definition)
-        placed = self.place(version, definition, bound)
         if ready:
             self.prepared[definition.id] = prepare(definition, bound, *placed)
 
@@ -105,7 +136,7 @@ class RegistrationBatch:
             found = leaf_factors(leaf, stream)
             slot = None
             if found is not None and matched and not stream.is_pseudo:
-                slot = self._slot(version, stream.id, found)
+                slot = self._slot(version, stream.id, slot_key(found), found)
             factors.append(found)
             slots.append(slot)
             self.leaves.append(LeafRef(definition.id, number, stream.id, slot))
@@ -159,7 +190,8 @@ class RegistrationBatch:
         fresh, gone = slots.compare(before.slots_by_number(stream_id))
         if any((stream_id, number) in self._shared_slots for number in gone):
             return False
-        if any((stream_id, slots[number].key) in self._fresh for number in fresh):
+        own = self._fresh[stream_id]
+        if any(slots[number].key in own for number in fresh):
             return False
         first = before.next_slot(stream_id)
         shift = now.next_slot(stream_id) - first
@@ -206,19 +238,45 @@ class RegistrationBatch:
             self._cores.append(JoinCore(0, plan.key, plan.pack(), ids))
             self._core_of[plan.key] = core_id
 
-    def _slot(self, version: Version, stream_id: int, factors: Factors) -> int:
+    def add_matched(
+        self,
+        version: Version,
+        requests: Sequence[RegistrationRequest],
+        found: Sequence[MatchedQuery],
+    ) -> None:
+        """Add queries that are matched on one stream each, whose factors are encoded already.
+
+        Raises:
+            MillpondError: as `give_name`; CQL-214 for an option.
+        """
+        for request, (stream_id, key, packed, after) in zip(requests, found, strict=True):
+            options: dict[str, Any] = {}
+            if request.options:
+                options = given_options(check_options(request.options, request.statement))
+            id, name = self.give_name(version, request)
+            self._names.add(name.lower())
+            self.definitions.append(
+                QueryDef(
+                    id, name, request.text, options, 0, self.now, None, after, request.template
+                )
+            )
+            slot = self._slot(version, stream_id, key, packed)
+            self.leaves.append(LeafRef(id, 0, stream_id, slot))
+
+    def _slot(self, version: Version, stream_id: int, key: bytes, factors: bytes | Factors) -> int:
         """Find the slot of these factors: that of an equal predicate, or a new one."""
-        key = slot_key(factors)
         shared = version.slot_of_key(stream_id, key)
         if shared is not None:
             self._shared_slots.add((stream_id, shared.slot))
             return shared.slot
-        fresh = self._fresh.get((stream_id, key))
+        own = self._fresh[stream_id]
+        fresh = own.get(key)
         if fresh is None:
             fresh = self._next_slot.get(stream_id, version.next_slot(stream_id))
             self._next_slot[stream_id] = fresh + 1
-            self._fresh[stream_id, key] = fresh
-            self.slots.append(SlotRef(stream_id, fresh, key, factors.pack()))
+            own[key] = fresh
+            packed = factors if isinstance(factors, bytes) else factors.pack()
+            self.slots.append(SlotRef(stream_id, fresh, key, packed))
         return fresh
 
 

@@ -15,7 +15,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.service.queries.parameter_places import check_places
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RegistrationRequest:
     """One query to register: its text, its name (given one when None), its options."""
 

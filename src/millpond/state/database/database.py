@@ -43,6 +43,9 @@ from millpond.state.shared.shared_store import SharedStore
 #: A snapshot is due when the journal has grown by so much, and by this share of the last snapshot.
 _SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
 
+#: SQLite gives back the memory of its cache behind a transaction of more rows than this.
+_MANY_ROWS = 50_000
+
 #: How many snapshots are kept: should the newest be damaged, the one before it serves.
 _SNAPSHOTS = 2
 
@@ -79,6 +82,13 @@ class Transaction(NotedStatements):
         super().__init__()
         self._connection = connection
         self._whole: EncodedStatements | None = None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many rows were written that SQLite's cache is full of them."""
+        if self._whole is None:
+            return False
+        return sum(len(rows) for _, rows in self._whole.statements) > _MANY_ROWS
 
     @property
     def statements(self) -> Iterable[Statement]:
@@ -219,6 +229,8 @@ class Database:
                     self._journal.append(transaction.statements)
                     self._connection.execute("COMMIT")
                     self._journal.note_committed()
+                    if transaction.is_large:
+                        self._connection.execute("PRAGMA shrink_memory")
                 except BaseException:
                     self._undo(mark)
                     raise

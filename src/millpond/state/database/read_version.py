@@ -31,6 +31,7 @@ from millpond.state.version import (
     REJECTS,
     SHED,
     WAITING,
+    HeldLeaves,
     LeafRef,
     MatchRef,
     RelationDelta,
@@ -40,6 +41,7 @@ from millpond.state.version import (
     StreamState,
     Version,
     count_shares,
+    hold_leaves,
 )
 
 
@@ -70,7 +72,7 @@ def read_version(database: Database) -> Version:
         segments = _segments(database)
         rows = database.each("SELECT * FROM leaf ORDER BY query_id, leaf")
         leaves = {
-            numbers.one(id): tuple(LeafRef(*map(numbers.one, row)) for row in own)
+            numbers.one(id): hold_leaves(LeafRef(*map(numbers.one, row)) for row in own)
             for id, own in groupby(rows, itemgetter(0))
         }
         matches: defaultdict[int, list[MatchRef]] = defaultdict(list)
@@ -99,7 +101,7 @@ def read_version(database: Database) -> Version:
                 {id: tuple(own) for id, own in matches.items()}
             ),
             deltas=MappingProxyType({id: tuple(own) for id, own in deltas.items()}),
-            leaves_of=IdMap[tuple[LeafRef, ...]]().with_changes(leaves),
+            leaves_of=IdMap[HeldLeaves]().with_changes(leaves),
             functions=MappingProxyType(functions),
             joins=read_joins(database),
             summaries=MappingProxyType(summaries),

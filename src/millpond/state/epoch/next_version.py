@@ -34,6 +34,7 @@ from millpond.state.version import (
     SlotRef,
     StreamState,
     Version,
+    hold_leaves,
 )
 
 _D = TypeVar("_D", StreamDef, RelationDef)
@@ -69,7 +70,9 @@ def next_version(version: Version, change: ResolvedChange) -> Version:
         shared_files=change.shared_files,
         matches_of=_matches(version, change),
         deltas=_deltas(version, change),
-        leaves_of=version.leaves_of.with_changes(change.leaves, drop=change.drop_leaves),
+        leaves_of=version.leaves_of.with_changes(
+            {id: hold_leaves(own) for id, own in change.leaves.items()}, drop=change.drop_leaves
+        ),
         functions=_change_by_name(version.functions, change.add_functions, change.drop_functions),
         joins=next_joins(version.joins, change.joins),
         summaries=_change_by_name(version.summaries, change.add_summaries, change.drop_summaries),

@@ -90,7 +90,10 @@ def resolve_change(
         MillpondError: CQL-208, a name is taken; CQL-102, it cannot be a name.
     """
     epoch = version.epoch + 1
-    add = tuple(_set_registered_epoch(definition, epoch) for definition in change.add)
+    add = tuple(change.add)
+    for definition in add:
+        if isinstance(definition, QueryDef) and definition.registered_epoch == 0:
+            definition.note_registered(epoch)
     drop = tuple(_get_live(version, id) for id in change.drop)
     names = _FutureDefinitions(version, add, change.replace, drop)
     names.check()
@@ -228,12 +231,6 @@ class _FutureDefinitions:
 
     def has_query(self, id: int) -> bool:
         return isinstance(self.find(id), QueryDef)
-
-
-def _set_registered_epoch(definition: Definition, epoch: int) -> Definition:
-    if isinstance(definition, QueryDef) and definition.registered_epoch == 0:
-        return definition.registered(epoch)
-    return definition
 
 
 def _get_live(version: Version, id: int) -> Definition:

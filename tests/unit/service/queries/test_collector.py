@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from millpond.service.queries import collector
 from millpond.service.queries.collector import pause_collector
 
 
@@ -36,6 +37,24 @@ def test_who_has_no_collector_gets_none():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("queries", [101, 10_000])
+def test_memory_is_given_back_behind_very_many(queries, monkeypatch):
+    given = []
+    monkeypatch.setattr(collector, "_give_back_memory", lambda: given.append(gc.isenabled()))
+    try:
+        with pause_collector(queries):
+            assert not given
+        assert given == [True] * (queries == 10_000)
+    finally:
+        gc.unfreeze()
+
+
+def test_a_library_that_cannot_give_memory_back_keeps_it(monkeypatch):
+    collector._give_back_memory()
+    monkeypatch.setattr(collector.ctypes, "CDLL", lambda name: object())
+    collector._give_back_memory()
 
 
 _DROPPING = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +20,7 @@ from millpond.engine.matching.query_stem import QuerySteM
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.service.queries import query_stems
-from millpond.service.queries.query_stems import QueryStems, slot_key
+from millpond.service.queries.query_stems import QueryStems, SlotUsers, slot_key
 from millpond.state.bucket_map import BucketMap
 from millpond.state.id_map import IdMap
 from millpond.state.version import LeafRef, SlotRef, StreamState, Version
@@ -275,3 +277,37 @@ def test_a_batch_does_not_wait_until_very_many_queries_are_laid_out(
     # Very many that go are laid out behind, too.
     assert stems.snapshot_at_hand(version(next_slot=4), 1)[0] in (file, None)
     assert stems.snapshot(version(next_slot=4), 1) == (None, 4)
+
+
+# -- users of slots -----------------------------------------------------------------------------
+
+
+def test_users_are_counted_slot_by_slot() -> None:
+    rng = random.Random(3)
+    users, expected = SlotUsers(), Counter[int]()
+    for _ in range(5_000):
+        slot = rng.choice([0, 1, 511, 512, 513, 70_000])
+        many = 1 if rng.random() < 0.6 or not expected[slot] else -1
+        users.add(slot, many)
+        expected[slot] += many
+        assert users.count(slot) == expected[slot]
+    for slot in range(2_000):
+        assert users.count(slot) == expected[slot]
+
+
+def test_there_are_never_less_than_none() -> None:
+    users = SlotUsers()
+    users.add(3, -1)
+    assert users.count(3) == 0
+    users.add(3, 1)
+    assert users.count(3) == 1
+
+
+def test_slots_that_nobody_uses_take_no_memory() -> None:
+    users = SlotUsers()
+    for slot in range(2_000):
+        users.add(slot, 1)
+    assert len(users._pages) == 4
+    for slot in range(1_536):
+        users.add(slot, -1)
+    assert list(users._pages) == [3]
