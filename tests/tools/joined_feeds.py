@@ -41,8 +41,7 @@ def make_pond() -> OraclePond:
 
 def plan_by(plan: Plan, rules: tuple[Rule, ...]) -> Plan:
     """Plan a query with some rewritings, whatever they cost."""
-    assert plan.core is not None
-    root = rewrite(strip_expire(plan.core), rules)
+    root = rewrite(strip_expire(plan.root), rules)
     return replace(plan, root=find_cheapest(root, GuessedStatistics(), rules=()))
 
 

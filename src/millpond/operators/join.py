@@ -47,13 +47,9 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, hash_text
 from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
-from millpond.operators.protocol.sharding import Sharding, shard_pairs
-from millpond.operators.structures.join_side import (
-    PAIRS_AT_ONCE,
-    Side,
-    compact_both,
-    drop_keys,
-)
+from millpond.operators.protocol.sharding import Sharding, shard_equals
+from millpond.operators.structures.join_side import PAIRS_AT_ONCE, drop_keys
+from millpond.operators.structures.joined_rows import JoinedRows
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.pairs import (
     PairFinder,
@@ -62,7 +58,6 @@ from millpond.operators.structures.pairs import (
     refuse_rows,
 )
 from millpond.operators.structures.release_rules import find_rules
-from millpond.operators.structures.releases import Releases
 from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
 #: About how many digits a sum has.
@@ -216,8 +211,17 @@ class Join(Node):
 
     def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
         left, right = inputs
-        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
-        known = shard_pairs(left, right, pairs, len(self.left.schema))
+        width, pairs = (
+            len(self.left.schema),
+            list(zip(self.left_keys, self.right_keys, strict=True)),
+        )
+        if right is None:
+            known = dict(left or {})
+        elif left is None:
+            known = {width + place: columns for place, columns in right.items()}
+        else:
+            known = shard_equals(left, right, pairs)
+            known |= {width + there: known[here] for here, there in pairs if here in known}
         summed = set(self.sums or ())
         shown = {n: place for n, place in enumerate(self.keep) if place not in summed}
         return {n: known[place] for n, place in shown.items() if place in known}
@@ -227,76 +231,55 @@ class Join(Node):
 
 
 class Joining:
-    """Runs `Join`: keeps the rows of both sides by key."""
+    """Runs `Join`: keeps the rows of both sides by key.
+
+    Attributes:
+        rows: The rows.
+    """
 
     def __init__(self, node: Join) -> None:
-        self._left_keys, self._right_keys = node.left_keys, node.right_keys
-        self._nulls_match = node.nulls_match
         schemas = node.left.schema, node.right.schema
         self._pairs = PairFinder(*schemas, node.predicates, node.keep, node.detail)
         self._schema = node.schema
-        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
-        self._left, self._right = Side(node.left.schema), Side(node.right.schema)
-        self.purging = Purging()
         self._nodes = node.left, node.right
-        #: What constraints release; None as long as no constraint ever held.
-        self._releases: Releases | None = None
+        self.rows = JoinedRows(self._nodes, (node.left_keys, node.right_keys), node.nulls_match)
+        self.purging = Purging()
 
     def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
-        if rules and self._releases is None:
-            self._releases = Releases(self._nodes, (self._left_keys, self._right_keys))
-        if self._releases is not None:
-            self._releases.set_rules(rules)
+        self.rows.set_release_rules(rules)
 
     def list_release_figures(self) -> list[ReleaseFigures]:
-        if self._releases is None:
-            return []
-        return self._releases.list_figures((self._left, self._right))
+        return self.rows.list_release_figures()
+
+    def take_over(self, rows: JoinedRows, lengths: tuple[int, int]) -> None:
+        """Keep the rows from now on that were kept for it: they leave windows of these lengths."""
+        rows.set_lengths(lengths)
+        rows.set_nodes(self._nodes)
+        self.rows = rows
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         if not len(inputs[0]) and not len(inputs[1]):
-            self._compact(upto)
+            self.rows.compact(upto, self.purging)
             return Delta.empty(self._schema)
-        left, left_numbers = number_rows(inputs[0], self._left_keys, self._keys, self._nulls_match)
-        right, right_numbers = number_rows(
-            inputs[1], self._right_keys, self._keys, self._nulls_match
-        )
-        if self._releases is not None:
-            self._releases.begin_step(
-                (left, right),
-                (left_numbers, right_numbers),
-                (self._left, self._right),
-                self._keys,
-                scalars,
-            )
+        (left, left_numbers), (right, right_numbers) = self.rows.begin_step(inputs, scalars)
+        held_left, held_right = self.rows.sides
+        count = len(self.rows.keys)
         parts: list[Delta] = []
-        if len(left) and len(self._right):
-            found = self._right.probe_in_parts(left, left_numbers, PAIRS_AT_ONCE)
-            parts += self._pairs.find_pairs(left, found, self._right, False, scalars)
+        if len(left) and len(held_right):
+            found = held_right.probe_in_parts(left, left_numbers, PAIRS_AT_ONCE)
+            parts += self._pairs.find_pairs(left, found, held_right, False, scalars)
         if len(left):
-            self._left.build(left, left_numbers, len(self._keys))
+            held_left.build(left, left_numbers, count)
         if len(right):
-            if len(self._left):
-                found = self._left.probe_in_parts(right, right_numbers, PAIRS_AT_ONCE)
-                parts += self._pairs.find_pairs(right, found, self._left, True, scalars)
-            self._right.build(right, right_numbers, len(self._keys))
-        self._compact(upto)
+            if len(held_left):
+                found = held_left.probe_in_parts(right, right_numbers, PAIRS_AT_ONCE)
+                parts += self._pairs.find_pairs(right, found, held_left, True, scalars)
+            held_right.build(right, right_numbers, count)
+        self.rows.compact(upto, self.purging)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
-    def _compact(self, upto: int) -> None:
-        keys = self._keys if self._left_keys else None
-        sides, releases = (self._left, self._right), self._releases
-        if releases is None:
-            compact_both(*sides, keys, upto, self.purging)
-            return
-        moved = compact_both(
-            *sides, keys, upto, self.purging, lambda due: releases.release(sides, upto, due)
-        )
-        if moved is not None:
-            releases.renumber(*moved)
-
     def size(self) -> int:
-        return len(self._left) + len(self._right)
+        return self.rows.size()
 
 
 class SummedJoining:

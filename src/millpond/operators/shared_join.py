@@ -12,41 +12,34 @@ The elements of a key are looked at from the last to the first, so a short windo
 what only a longer one holds. Nor does it lay out a pair that it does not give: a query that joins
 too many rows fails alone.
 
+A join that runs alone is an ordinary one. What it keeps goes to the store when others come, and
+back when they have gone (`engine/dataflow/arrangement.py`).
+
 INV-SIDES-1: of each side every element is kept that is in one of its readers' windows, or was
-released because of constraints (`structures/releases.py`). A store of a dataflow that is taken over
-has the elements that the windows of its own readers hold (`absorb`).
+released because of constraints (`structures/releases.py`). Rows that are taken over are those that
+the windows hold for which they were kept (`take_over`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING, END
-from millpond.model.windows import Now, Range, Unbounded, Window, interval
-from millpond.operators.protocol.cost_model import (
-    BUILT,
-    STEPPED,
-    EdgeEstimate,
-    StreamStatistics,
-    estimate_wakeups,
-)
+from millpond.model.windows import Now, Range, Unbounded, Window
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
-from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
-from millpond.operators.protocol.sharding import Sharding, shard_pairs
-from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side, compact_both
-from millpond.operators.structures.key_numbers import KeyNumbers
-from millpond.operators.structures.pairs import PairFinder, number_rows
+from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side
+from millpond.operators.structures.joined_rows import JoinedRows
+from millpond.operators.structures.pairs import PairFinder
 from millpond.operators.structures.release_rules import find_rules
-from millpond.operators.structures.releases import Releases
 
 
 def find_length(window: Window) -> int | None:
@@ -92,13 +85,6 @@ class SidesDelta(Delta):
         return 0 if self.sides is None else sum(len(side.new) for side in self.sides)
 
 
-@dataclass(frozen=True)
-class SidesEstimate(EdgeEstimate):
-    """What is estimated of the elements of both sides."""
-
-    sides: tuple[EdgeEstimate, EdgeEstimate]
-
-
 @dataclass(frozen=True, eq=False)
 class KeptSides(Node):
     """The elements of two inputs by key, kept for all joins of windows over them.
@@ -134,27 +120,6 @@ class KeptSides(Node):
         equal = sorted(zip(self.left_keys, self.right_keys, strict=True))
         return (equal, self.nulls_match)
 
-    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
-        left, right = inputs
-        arrivals = left.arrivals + right.arrivals
-        columns = (*left.columns, *right.columns)
-        return SidesEstimate(arrivals, 0.0, left.life, columns, (left, right))
-
-    def estimate_work(
-        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
-    ) -> float:
-        return BUILT * own.changes + STEPPED * estimate_wakeups(own.changes, known)
-
-    def estimate_precision(
-        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
-    ) -> Precision | None:
-        return join_rows(inputs[0], inputs[1])
-
-    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
-        left, right = inputs
-        pairs = list(zip(self.left_keys, self.right_keys, strict=True))
-        return shard_pairs(left, right, pairs, len(self.left.schema))
-
     def find_release_rules(self, constraints: Constraints) -> tuple[ReleaseRule, ...]:
         if self.nulls_match:
             return ()
@@ -168,41 +133,25 @@ class KeepingSides:
     """Runs `KeptSides`.
 
     What it lends is read before it runs again, so rows leave it when the next step begins.
+
+    Attributes:
+        rows: The rows.
     """
 
     def __init__(self, node: KeptSides) -> None:
         self.purging = Purging()
-        self._nodes = node.left, node.right
-        self._places = node.left_keys, node.right_keys
-        self._nulls_match = node.nulls_match
         self._empty = Delta.empty(node.schema)
-        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
-        self._sides = [Side(below.schema) for below in self._nodes]
-        #: How long an element is kept, of each side: for ever, as long as nobody has said.
-        self._lengths = (int(END), int(END))
-        #: What constraints release; None as long as no constraint ever held.
-        self._releases: Releases | None = None
+        keys = node.left_keys, node.right_keys
+        self.rows = JoinedRows((node.left, node.right), keys, node.nulls_match)
+        #: How long an element is kept, of each side; None: nobody has said, so for ever.
+        self._lengths: tuple[int, int] | None = None
         self._upto = BEGINNING - 1
 
     def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
-        if rules:
-            self._begin_releasing()
-        if self._releases is not None:
-            self._releases.set_rules(rules)
-
-    def _begin_releasing(self) -> Releases:
-        if self._releases is None:
-            self._releases = Releases(self._nodes, self._places, self._lengths)
-        return self._releases
+        self.rows.set_release_rules(rules)
 
     def list_release_figures(self) -> list[ReleaseFigures]:
-        if self._releases is None:
-            return []
-        return self._releases.list_figures(self._both)
-
-    @property
-    def _both(self) -> tuple[Side, Side]:
-        return self._sides[0], self._sides[1]
+        return self.rows.list_release_figures()
 
     def serve(self, needed: Set[int], readers: Sequence[Node]) -> None:
         """Keep from now on what the windows of these readers hold."""
@@ -211,83 +160,44 @@ class KeepingSides:
             self._keep(max(left for left, _ in found), max(right for _, right in found))
 
     def _keep(self, *lengths: int) -> None:
-        if lengths == self._lengths:
-            return
         self._lengths = lengths[0], lengths[1]
-        for side, length in zip(self._sides, lengths, strict=True):
-            side.set_length(length)
-        if self._releases is not None:
-            self._releases.set_lengths(self._lengths)
+        self.rows.set_lengths(self._lengths)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         is_empty = not any(map(len, inputs))
-        self._compact(upto if is_empty else self._upto)
+        if is_empty or self._upto >= BEGINNING:
+            self.rows.compact(upto if is_empty else self._upto, self.purging)
         self._upto = upto
         if is_empty:
             return self._empty
-        (left, left_numbers), (right, right_numbers) = (
-            number_rows(delta, places, self._keys, self._nulls_match)
-            for delta, places in zip(inputs, self._places, strict=True)
-        )
-        new, numbers = (left, right), (left_numbers, right_numbers)
-        if self._releases is not None:
-            self._releases.begin_step(new, numbers, self._both, self._keys, scalars)
         lent = []
-        for own, number, side, length in zip(new, numbers, self._sides, self._lengths, strict=True):
+        new, lengths = self.rows.begin_step(inputs, scalars), self._lengths or (END, END)
+        for (own, numbers), side, length in zip(new, self.rows.sides, lengths, strict=True):
             before = len(side)
             if len(own):
-                side.build(_leave_after(own, length), number, len(self._keys))
-            lent.append(KeptSide(own, number, side, before))
-        none = self._empty
-        both = lent[0], lent[1]
+                side.build(_leave_after(own, length), numbers, len(self.rows.keys))
+            lent.append(KeptSide(own, numbers, side, before))
+        none, both = self._empty, (lent[0], lent[1])
         return SidesDelta(none.rows, none.at, none.until, none.weight, sides=both)
 
-    def _compact(self, upto: int) -> None:
-        keys = self._keys if self._places[0] else None
-        sides, releases = self._both, self._releases
-        if releases is None:
-            compact_both(*sides, keys, upto, self.purging)
-            return
-        moved = compact_both(
-            *sides, keys, upto, self.purging, lambda due: releases.release(sides, upto, due)
-        )
-        if moved is not None:
-            releases.renumber(*moved)
-
     def absorb(self, other: KeepingSides) -> None:
-        """Take over the elements that only an operator of an equal node keeps: the older ones.
+        """Take over the elements that only an operator of an equal node keeps: the older ones."""
+        if other._lengths is not None:
+            self.take_over(other.rows, other._lengths)
 
-        Of each side all is taken from the operator that keeps elements longer: what it released,
-        too.
+    def take_over(self, rows: JoinedRows, lengths: tuple[int, int]) -> None:
+        """Take over the rows of windows of these lengths: of each side, if they are the longer.
+
+        Before anybody has said how long elements are kept, it keeps none.
         """
-        lengths = list(self._lengths)
-        for number, own in enumerate(other._lengths):
-            if own <= lengths[number]:
-                continue
-            lengths[number] = own
-            side = self._sides[number] = other._sides[number]
-            self._number_anew(side, self._places[number])
-            if other._releases is not None:
-                self._begin_releasing().take_side(number, other._releases)
-            elif self._releases is not None:
-                self._releases.forget_side(number)
-        self._lengths = lengths[0], lengths[1]
-        if self._releases is not None:
-            self._releases.set_lengths(self._lengths)
-
-    def _number_anew(self, side: Side, places: Sequence[int]) -> None:
-        """Give the keys of another operator's rows their numbers here."""
-        before = side.numbers()
-        moved = np.zeros(int(before.max()) + 1 if len(before) else 0, np.int64)
-        for start, rows in side.rows.list_batches() if places else ():
-            numbers = self._keys.number([rows.column(place) for place in places])
-            moved[before[start : start + rows.num_rows]] = numbers
-        if not places:
-            self._keys.number_empty_rows()
-        side.renumber(moved, len(self._keys))
+        before = self._lengths or (0, 0)
+        for side in (0, 1):
+            if lengths[side] > before[side]:
+                self.rows.take_side(side, rows)
+        self._keep(*map(max, before, lengths))
 
     def size(self) -> int:
-        return sum(map(len, self._sides))
+        return self.rows.size()
 
 
 def _leave_after(delta: Delta, length: int) -> Delta:
@@ -300,31 +210,21 @@ class JoinNode(Protocol):
 
     keep: tuple[int, ...]
     predicates: tuple[str, ...]
-    text: str
 
     @property
-    def inputs(self) -> tuple[Node, ...]: ...
+    def key(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def detail(self) -> str: ...
 
     @property
     def edge(self) -> Edge: ...
 
     @property
     def schema(self) -> pa.Schema: ...
-
-    @property
-    def identity(self) -> tuple[Any, ...]: ...
-
-    @property
-    def carries_expirations(self) -> bool: ...
-
-    @property
-    def logical_key(self) -> str: ...
-
-    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate: ...
-
-    def estimate_work(
-        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
-    ) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -338,19 +238,25 @@ class Origin:
 class SharedJoin(Unary):
     """A join of two windows over kept rows.
 
+    It stands in a dataflow for a join of a plan, under the same key; plans do not have it.
+
     Attributes:
         input: The rows, `KeptSides`.
         windows: The windows over the left and the right elements; their elements enter as they
             come (`find_length`).
-        origin: The join that the query has without sharing.
-        text: The condition and the windows, for EXPLAIN.
+        origin: The join of the plan.
     """
 
     windows: tuple[Window, Window]
     origin: Origin
-    text: str = ""
 
-    name = "join"
+    @property
+    def key(self) -> str:  # type: ignore[override]
+        return self.origin.join.key
+
+    @property
+    def name(self) -> str:
+        return self.origin.join.name
 
     @property
     def lengths(self) -> tuple[int, int]:
@@ -367,68 +273,30 @@ class SharedJoin(Unary):
         return self.origin.join.edge
 
     @property
-    def carries_expirations(self) -> bool:
-        return self.origin.join.carries_expirations
-
-    @property
     def timed_inputs(self) -> tuple[Node, ...]:
         return self.inputs
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        return (repr(self.windows), self.origin.join.identity)
-
-    @property
-    def logical_key(self) -> str:  # type: ignore[override]
-        # It is the same operator in another form: what was chosen of one holds for the other.
-        return self.origin.join.logical_key
-
-    def list_reached(self, at: int) -> list[tuple[Node, int | None]]:
-        lows = (interval(window, at)[0] for window in self.windows)
-        return list(zip(self.input.inputs, lows, strict=True))
-
-    def _estimate_windows(self, inputs: Sequence[EdgeEstimate]) -> list[EdgeEstimate]:
-        (given,) = inputs
-        sides = cast(SidesEstimate, given).sides
-        lives = (float("inf") if one >= END else one / 1e6 for one in self.lengths)
-        return [
-            replace(side, life=min(side.life, life))
-            for side, life in zip(sides, lives, strict=True)
-        ]
-
-    def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:
-        return self.origin.join.estimate(self._estimate_windows(inputs), known)
-
-    def estimate_work(
-        self, inputs: Sequence[EdgeEstimate], own: EdgeEstimate, known: StreamStatistics
-    ) -> float:
-        sides = self._estimate_windows(inputs)
-        changes = sum(side.changes for side in sides)
-        kept = BUILT * changes + STEPPED * estimate_wakeups(changes, known)
-        return self.origin.join.estimate_work(sides, own, known) - kept
-
-    def estimate_precision(
-        self, inputs: Sequence[Precision], edges: Sequence[EdgeEstimate]
-    ) -> Precision | None:
-        return inputs[0]
-
-    def find_sharding(self, inputs: Sequence[Sharding]) -> Sharding:
-        known = inputs[0] or {}
-        keep = self.origin.join.keep
-        return {n: known[place] for n, place in enumerate(keep) if place in known}
+        return (repr(self.windows),)
 
     def operator(self) -> Operator:
         return SharedJoining(self)
 
 
 class SharedJoining:
-    """Runs `SharedJoin`: finds the pairs of the elements that come; keeps none."""
+    """Runs `SharedJoin`: finds the pairs of the elements that come; keeps none.
+
+    Attributes:
+        store: The key of the node whose operator keeps the elements.
+        lengths: How long they are in its windows.
+    """
 
     def __init__(self, node: SharedJoin) -> None:
-        self._lengths = node.lengths
         kept, join = node.input, node.origin.join
+        self.store, self.lengths = kept.key, node.lengths
         left, right = (below.schema for below in kept.inputs)
-        self._pairs = PairFinder(left, right, join.predicates, join.keep, join.text)
+        self._pairs = PairFinder(left, right, join.predicates, join.keep, join.detail)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
@@ -448,7 +316,7 @@ class SharedJoining:
         """Find the partners of one side's new elements among those at places below `before`."""
         if not len(own.new) or not before:
             return []
-        length, held_length = self._lengths[::-1] if held_is_left else self._lengths
+        length, held_length = self.lengths[::-1] if held_is_left else self.lengths
         new = _leave_after(own.new, length)
         lengths = length, held_length
         found = other.held.probe_windows_in_parts(new, own.numbers, lengths, before, PAIRS_AT_ONCE)

@@ -315,15 +315,6 @@ class Node(ABC):
         """
         return None
 
-    def list_reached(self, at: int) -> list[tuple[Node, int | None]]:
-        """For a join of windows over what is kept below it, what `reach` says of each stream.
-
-        Returns:
-            The nodes whose elements are kept, each with the least timestamp of an element that may
-            still matter after `at`; none where it is no such join.
-        """
-        return []
-
     def over_inputs(self, inputs: Sequence[Node]) -> Node:
         """Replace the inputs, one by one; the rest of the node stays the same."""
         given = iter(inputs)

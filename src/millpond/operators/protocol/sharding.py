@@ -37,21 +37,3 @@ def shard_equals(
         if all(other.get(stream, column) == column for stream, column in one.items()):
             found[here] = {**one, **other}
     return found
-
-
-def shard_pairs(
-    left: Sharding, right: Sharding, pairs: Sequence[tuple[int, int]], width: int
-) -> dict[int, Mapping[str, str]]:
-    """Find by what pairs of rows with equal keys can be divided, by the places of their columns.
-
-    Args:
-        left, right: By what the inputs can be divided; not both are of relations alone.
-        pairs: The places that have to be equal.
-        width: How many columns the left input has.
-    """
-    if right is None:
-        return dict(left or {})
-    if left is None:
-        return {width + place: columns for place, columns in right.items()}
-    known = shard_equals(left, right, pairs)
-    return known | {width + there: known[here] for here, there in pairs if here in known}

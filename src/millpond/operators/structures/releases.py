@@ -69,13 +69,19 @@ class Releases:
         """Release by these rules from now on. What was released is still recalled."""
         self._watched = {r: self._watched.get(r) or watch(r) for r in rules}
 
-    def set_lengths(self, lengths: tuple[int, int]) -> None:
+    def set_lengths(self, lengths: tuple[int, int] | None) -> None:
         """Have rows leave so long after their instants from now on."""
         self._lengths = lengths
 
+    def set_nodes(self, nodes: tuple[Node, Node]) -> None:
+        """Read back rows from these inputs from now on."""
+        for released, node in zip(self._sides, nodes, strict=True):
+            released.node = node
+
     def take_side(self, side: int, other: Releases) -> None:
         """Take over what another join released of the rows of a side, which it kept for longer."""
-        self._sides[side] = other._sides[side]
+        node, self._sides[side] = self._sides[side].node, other._sides[side]
+        self._sides[side].node = node
         self._sides[side].look_again()
         if self._upto is None:
             self._upto = other._upto

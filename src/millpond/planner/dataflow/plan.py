@@ -29,7 +29,6 @@ from millpond.planner.dataflow.leaves import plan_versions, relation_node, strea
 from millpond.planner.optimize.choices import Choice, Choices, read_choices, separate_nodes
 from millpond.planner.optimize.cost import NodeEstimate, PlanStatistics, estimate_nodes, sum_cost
 from millpond.planner.optimize.rules import RULES, Rule
-from millpond.planner.optimize.shared_joins import share_joins
 from millpond.planner.optimize.shared_windows import share_windows
 from millpond.planner.optimize.statistics import GuessedStatistics
 from millpond.planner.optimize.strategies import apply_strategy
@@ -144,9 +143,6 @@ class Plan:
                 low = node.reach(at)
                 if low is None and not remembered and not node.remembers:
                     low = at + 1
-            elif reached := node.list_reached(at):
-                stack += [(below, True, least) for below, least in reached]
-                continue
             elif node.remembers:
                 remembered, low = True, None
             stack += [(i, remembered, low) for i in node.inputs]
@@ -394,7 +390,7 @@ def plan_changes(
     core = apply_strategy(written, strategy, known, partitions, rules, choices)
     root = separate_nodes(core, choices, owner)
     if in_order:
-        root = share_windows(share_joins(root))
+        root = share_windows(root)
     reason = "; ".join(dict.fromkeys(compiler.reasons)) or None
     if bound.to_stream == "rstream":
         root = RStream(root, _plan_ticks(bound, catalog))

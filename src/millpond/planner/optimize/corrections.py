@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import cast
 
 from millpond.operators.expire import Expire
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import EdgeEstimate, StreamStatistics
 from millpond.operators.protocol.node import Node, hash_text
-from millpond.operators.shared_join import KeptSides, SharedJoin
 from millpond.operators.windows.shared_window import KeptElements, SharedWindow
 
 #: By `name_result`.
@@ -23,7 +21,7 @@ Corrections = Mapping[str, float]
 
 #: What adds and loses no row: `Expire` and the windows that are shared tell of expirations, which
 #: are fewer than arrivals until a window is full.
-_FORMS = (Expire, KeptElements, KeptSides, SharedWindow)
+_FORMS = (Expire, KeptElements, SharedWindow)
 
 #: Changes a second that are taken for none; an estimate is corrected by no larger factor.
 _LEAST_RATE, _MOST_FACTOR = 1e-3, 1e6
@@ -31,8 +29,6 @@ _LEAST_RATE, _MOST_FACTOR = 1e-3, 1e6
 
 def name_result(node: Node) -> str:
     """Name what a node of one query computes: equal for all orders in which items are joined."""
-    if isinstance(node, SharedJoin):
-        node = cast(Join, node.origin.join)
     if isinstance(node, Join) and node.sums is None:
         items = sorted(_list_items(node))
         if len(set(items)) == len(items):
@@ -71,8 +67,6 @@ def find_corrections(
 
 def _list_items(node: Node) -> Iterator[str]:
     """List the logical keys of what a tree of joins joins."""
-    if isinstance(node, SharedJoin):
-        node = cast(Join, node.origin.join)
     if isinstance(node, Join):
         for below in node.inputs:
             yield from _list_items(below)

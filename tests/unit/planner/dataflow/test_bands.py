@@ -11,7 +11,6 @@ from tests.tools.changes_play import plan_query, play_in_steps
 
 from millpond.operators.join import Join
 from millpond.operators.semijoin import Semijoin
-from millpond.operators.shared_join import KeptSides
 from millpond.planner.dataflow import joins
 from millpond.planner.dataflow.plan import Plan, list_in_order
 from millpond.testing.manual_clock import ManualClock
@@ -57,7 +56,7 @@ def pond() -> OraclePond:
 
 
 def count_keys(plan: Plan) -> list[int]:
-    found = [n for n in list_in_order([plan.root]) if isinstance(n, Join | KeptSides | Semijoin)]
+    found = [n for n in list_in_order([plan.root]) if isinstance(n, Join | Semijoin)]
     return [len(n.left_keys) for n in found]
 
 

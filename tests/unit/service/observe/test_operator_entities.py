@@ -16,7 +16,6 @@ KEEPING = {
     "Expire",
     "Grouping",
     "KeptElements",
-    "KeptSides",
     "Join",
     "Negation",
     "RowsWindow",

@@ -21,7 +21,6 @@ from millpond.operators.expire import Expire
 from millpond.operators.group_by import Grouping
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
-from millpond.operators.shared_join import KeptSides
 from millpond.operators.structures.group_releases import find_grouped
 from millpond.operators.structures.observed_constraints import observe_key, observe_reference
 from millpond.operators.structures.release_rules import ComparedKeys, find_compared
@@ -70,7 +69,7 @@ class KeyObserver:
     def learn(self, nodes: Iterable[Node]) -> bool:
         """Learn what a plan's joins compare and groupings group by; return whether that is new."""
         nodes = list(nodes)
-        found = [c for n in nodes if isinstance(n, Join | KeptSides) and (c := _find_compared(n))]
+        found = [c for n in nodes if isinstance(n, Join) and (c := _find_compared(n)) is not None]
         grouped = [
             g for n in nodes if isinstance(n, Grouping) and (g := find_grouped(n.input, n.by))
         ]
@@ -187,7 +186,7 @@ class KeyObserver:
         return read_newest(self._files, version.segments(stream.id), wanted, columns)
 
 
-def _find_compared(join: Join | KeptSides) -> ComparedKeys | None:
+def _find_compared(join: Join) -> ComparedKeys | None:
     """Find what a join compares, also where something below it would keep what it releases."""
     if join.nulls_match:
         return None

@@ -1,13 +1,15 @@
 """Followed joins over one synopsis, whatever the lengths of their windows (Bulletin 2.2).
 
-Where two windows are joined whose elements enter as they come, the elements are kept by key below
-the join, by a node that joins of windows of all lengths share. As with windows
-(`shared_windows.py`), what a plan costs, and what somebody chose of its operators, is said of the
-join itself.
+Where several joins run together that compare the same keys of windows over the same elements, the
+elements are kept by key once, by a node below all of them (`operators/shared_join.py`). As with
+lenders (`lenders.py`), plans do not change, nor do their keys: what a plan costs, and what somebody
+chose of its operators, is said of the join of the plan. A join that runs alone is that join.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -28,37 +30,33 @@ _COMPARISONS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _CANNOT_FAIL = (*_COMPARISONS, exp.And, exp.Or, exp.Not, exp.Paren, exp.Column, exp.Identifier)
 
 
-def share_joins(root: Node) -> Node:
-    """Put joins over kept rows wherever a plan joins two windows that carry expirations.
+def find_shared_joins(nodes: Iterable[Node]) -> dict[str, SharedJoin]:
+    """Find what takes the places of joins that run together and keep the same elements.
 
-    A query that has a join for itself has the rows, too.
+    Returns:
+        By the key of such a join, the join over what is kept for all of them.
     """
-    done: dict[str, Node] = {}
-
-    def visit(node: Node) -> Node:
-        if node.key not in done:
-            shared = _share(node) if isinstance(node, Join) else None
-            if shared is None:
-                inputs = tuple(map(visit, node.inputs))
-                shared = node if inputs == node.inputs else node.over_inputs(inputs)
-            done[node.key] = shared
-        return done[node.key]
-
-    return visit(root)
+    by_store: defaultdict[str, list[SharedJoin]] = defaultdict(list)
+    for node in nodes:
+        if isinstance(node, Join) and (shared := share_join(node)) is not None:
+            by_store[shared.input.key].append(shared)
+    return {one.key: one for some in by_store.values() if len(some) > 1 for one in some}
 
 
-def _share(join: Join) -> Node | None:
-    if join.sums is not None:
+@lru_cache(maxsize=1 << 14)
+def share_join(join: Join) -> SharedJoin | None:
+    """Make a join over kept elements of a join of two windows that carry expirations.
+
+    Returns:
+        None: it is no such join, or a query has it for itself.
+    """
+    if join.sums is not None or join.owner:
         return None
     left, right = _find_elements(join.left), _find_elements(join.right)
     if left is None or right is None or not _cannot_fail(join.predicates, _list_types(join)):
         return None
-    kept: Node = KeptSides(left.node, right.node, join.left_keys, join.right_keys, join.nulls_match)
-    if join.owner:
-        kept = kept.own_by(join.owner)
-    text = " ".join(part for part in (join.text, f"of {left.text} and {right.text}") if part)
-    found: Node = SharedJoin(kept, (left.window, right.window), Origin(join), text=text)
-    return found.own_by(join.owner) if join.owner else found
+    kept = KeptSides(left.node, right.node, join.left_keys, join.right_keys, join.nulls_match)
+    return SharedJoin(kept, (left.window, right.window), Origin(join))
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,6 @@ class _Elements:
 
     node: Node
     window: Window
-    text: str
 
 
 def _find_elements(node: Node) -> _Elements | None:
@@ -81,14 +78,14 @@ def _find_elements(node: Node) -> _Elements | None:
     if not isinstance(node, TimeWindow) or not node.in_order or find_length(node.window) is None:
         return None
     below, names = node.input, node.names
-    if find_source(below) is None:
+    if below.owner or find_source(below) is None:
         return None
     places = tuple(node.kept[place] for place in places)
     if places != tuple(range(len(below.schema))):
         types = tuple(below.schema.field(place).type for place in places)
         shown = ", ".join(names[place] for place in places) if names else ""
         below = Project(below, places, types, shown)
-    return _Elements(below, node.window, node.text)
+    return _Elements(below, node.window)
 
 
 def _list_types(join: Join) -> tuple[pa.DataType, ...]:
