@@ -82,6 +82,8 @@ SYNOPSIS_FILES: dict[str, tuple[str, ...]] = {
     "double_walks.py": ("unit/synopses/test_totals.py::test_sums_of_doubles_are_rounded_once",),
     "wide_integers.py": ("unit/synopses/test_totals.py::test_a_total_is_what_the_values_say",),
     "ordered_multiset.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
+    "extremes.py": ("unit/synopses/test_extremes.py::test_they_give_what_multisets_give",),
+    "valued_orders.py": ("unit/synopses/test_valued_orders.py::test_values_are_read_as_they_were_written",),
     "multiset_walks.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "counted_tree.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "ordered_texts.py": ("unit/synopses/test_ordered_texts.py::test_labels_are_in_the_texts_order",),

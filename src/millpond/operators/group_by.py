@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.model.patterns import RULES, Edge
+from millpond.model.patterns import MONOTONIC, RULES, Edge
 from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
@@ -125,7 +125,7 @@ class GroupingRows:
         self._counts = np.zeros(0, np.int64)
         self._alive = 0
         self._layout = Layout()
-        self._measures = Measures()
+        self._measures = Measures(only_grows=rows.edge == MONOTONIC)
         #: The groups that constraints released; None as long as no constraint ever held.
         self._releases: GroupReleases | None = None
         self._look_at = _LEAST_GROUPS
@@ -320,8 +320,7 @@ class GroupBy(Node):
         return (self.shown, tuple(repr(a) for a in self.aggregates))
 
     def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
-        arguments = [a.argument for a in self.aggregates]
-        columns = [column for a in arguments for column in (a.column, a.chosen)]
+        columns = [column for a in self.aggregates for column in a.columns]
         return (places_in(columns, len(self.input.schema)),)
 
     def estimate(self, inputs: Sequence[EdgeEstimate], known: StreamStatistics) -> EdgeEstimate:

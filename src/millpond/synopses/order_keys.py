@@ -31,6 +31,9 @@ class OrderKeys(Protocol):
 
     #: Called when keys change: (all old keys ascending, the new keys).
     on_rekey: Callable[[Ints, Ints], None]
+    #: Lists the keys that are kept, if most of those that come are not; None: those are kept of
+    #: which more came than went.
+    in_use: Callable[[], Ints] | None
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         """Return the key of each value; arbitrary where it is NULL or its weight is 0.
@@ -159,6 +162,7 @@ class WholeKeys:
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+        self.in_use: Callable[[], Ints] | None = None
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         return to_whole_numbers(column)
@@ -185,6 +189,7 @@ class FloatKeys:
     def __init__(self, type_: pa.DataType) -> None:
         self._type = type_
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+        self.in_use: Callable[[], Ints] | None = None
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         values = to_doubles(column) + 0.0  # both zeros become one
@@ -209,6 +214,7 @@ class UnsignedKeys:
 
     def __init__(self) -> None:
         self.on_rekey: Callable[[Ints, Ints], None] = _ignore
+        self.in_use: Callable[[], Ints] | None = None
 
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -230,6 +236,7 @@ class LabelKeys:
         #: How many of each text there are, by its number; and of how many texts there are any.
         self._held = np.zeros(0, np.int64)
         self._alive = 0
+        self.in_use: Callable[[], Ints] | None = None
 
     @property
     def on_rekey(self) -> Callable[[Ints, Ints], None]:
@@ -242,20 +249,33 @@ class LabelKeys:
     def encode(self, column: pa.Array, weights: Ints) -> Ints:
         count = len(self._texts)
         if count > 2 * self._alive + _SLACK:
-            alive = self._held[:count] > 0
-            self._texts.forget(alive)
-            self._held = choose_like(self._held[:count], alive)
+            self._forget(count)
         numbers = self._texts.number(to_texts(column), weights != 0)
-        self._held = grow_array(self._held, len(self._texts))
         taking = numbers >= 0
-        taken = numbers[taking]
-        touched = np.unique(taken)
-        before = np.count_nonzero(self._held[touched])
-        np.add.at(self._held, taken, weights[taking])
-        self._alive += int(np.count_nonzero(self._held[touched]) - before)
         keys = np.zeros(len(numbers), np.int64)
-        keys[taking] = self._texts.labels[taken]
+        keys[taking] = self._texts.labels[numbers[taking]]
+        if self.in_use is None:
+            self._count(numbers[taking], weights[taking])
         return keys
+
+    def _forget(self, count: int) -> None:
+        """Forget the texts that are not kept."""
+        if self.in_use is None:
+            alive = self._held[:count] > 0
+            self._held = choose_like(self._held[:count], alive)
+        else:
+            alive = np.zeros(count, np.bool_)
+            alive[self._texts.find(self.in_use())] = True
+            self._alive = int(np.count_nonzero(alive))
+        self._texts.forget(alive)
+
+    def _count(self, numbers: Ints, weights: Ints) -> None:
+        """Count how many of each text come or go."""
+        self._held = grow_array(self._held, len(self._texts))
+        touched = np.unique(numbers)
+        before = np.count_nonzero(self._held[touched])
+        np.add.at(self._held, numbers, weights)
+        self._alive += int(np.count_nonzero(self._held[touched]) - before)
 
     def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
         distinct, places = np.unique(keys, return_inverse=True)

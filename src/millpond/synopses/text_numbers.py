@@ -224,7 +224,7 @@ class TextNumbers:
         return sum(a.nbytes for a in (self.heap, self.ends, self._hashes, self._table))
 
     def _walk(self, texts: pa.Array, chosen: Bools | None, insert: bool) -> Ints:
-        starts, data = _read(texts)
+        starts, data = read_texts(texts)
         takes = np.ones(len(texts), np.bool_) if chosen is None else chosen
         if texts.null_count:
             takes = takes & texts.is_valid().to_numpy(zero_copy_only=False)
@@ -263,7 +263,7 @@ class TextNumbers:
         _fill_table(self._hashes, len(self), self._table)
 
 
-def _read(texts: pa.Array) -> tuple[Ints, Bytes]:
+def read_texts(texts: pa.Array) -> tuple[Ints, Bytes]:
     """Read texts as places in bytes, one more than there are texts, and the bytes."""
     type_ = texts.type
     wide = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
@@ -301,7 +301,7 @@ def from_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     if not pa.types.is_decimal128(type_):
         return texts.cast(type_)
     words = np.zeros((len(texts), 2), ">u8")
-    starts, data = _read(texts)
+    starts, data = read_texts(texts)
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     held = data[starts[0] : starts[-1]].view(">u8").reshape(-1, 2)
     words[present] = held

@@ -52,7 +52,7 @@ class Counted(Measure):
 
     argument: Argument
 
-    def start(self) -> MeasureState:
+    def start(self, only_grows: bool) -> MeasureState:
         return CountedState(self.argument)
 
 
@@ -76,7 +76,7 @@ class WholeSum(Measure):
 
     argument: Argument
 
-    def start(self) -> MeasureState:
+    def start(self, only_grows: bool) -> MeasureState:
         is_narrow = is_whole(self.argument.type)
         return WholeSumState(self.argument) if is_narrow else WideSumState(self.argument)
 
@@ -153,7 +153,7 @@ class DoubleSum(Measure):
 
     argument: Argument
 
-    def start(self) -> MeasureState:
+    def start(self, only_grows: bool) -> MeasureState:
         return DoubleSumState(self.argument)
 
 
@@ -188,7 +188,7 @@ class VarianceNumerator(Measure):
 
     argument: Argument
 
-    def start(self) -> MeasureState:
+    def start(self, only_grows: bool) -> MeasureState:
         return VarianceNumeratorState(self.argument, with_squares=True)
 
 

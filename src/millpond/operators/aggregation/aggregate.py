@@ -28,6 +28,8 @@ class AggregateCall:
         gives: The type of its value, as DuckDB has it.
         share: The quantile, in [0, 1].
         descending: Whether the quantile counts from the greatest value.
+        by: The second argument of `arg_max` and its like: what is the greatest.
+        stamps: The columns that say in which order the rows came, of a call that shows it.
     """
 
     name: str
@@ -36,6 +38,8 @@ class AggregateCall:
     gives: pa.DataType
     share: float | None = None
     descending: bool = False
+    by: Argument | None = None
+    stamps: tuple[int, ...] = ()
 
 
 class Trace(Protocol):
@@ -57,14 +61,20 @@ class Aggregate(ABC):
     Attributes:
         argument: The changes that take part.
         type: The type of its values.
-        is_extreme: Whether its value is the least or the greatest, so that most changes of the rows
-            do not change it.
     """
 
     argument: Argument
     type: pa.DataType
 
-    is_extreme = False
+    @property
+    def is_extreme(self) -> bool:
+        """Whether it is of the least or the greatest row: most other rows do not change it."""
+        return False
+
+    @property
+    def columns(self) -> tuple[int | str | None, ...]:
+        """The columns it reads, by place or as SQL."""
+        return (self.argument.column, self.argument.chosen)
 
     @abstractmethod
     def trace(self, batch: Batch) -> Trace:

@@ -65,8 +65,8 @@ class Measure(ABC):
     """Describes a measure; a frozen dataclass of plain values."""
 
     @abstractmethod
-    def start(self) -> MeasureState:
-        """Start measuring, when no group has rows."""
+    def start(self, only_grows: bool) -> MeasureState:
+        """Start measuring, when no group has rows; whether rows only come and never go."""
 
 
 class Batch:
@@ -161,9 +161,13 @@ class Measures:
     INV-MEASURE-1: a measure follows every batch, or it is dropped. It begins when no group has
     rows. If no aggregate asks for a measure in a batch, the measure has missed that batch and is
     dropped. An aggregate asks for its measures in every batch, so none needs a dropped measure.
+
+    Args:
+        only_grows: Whether rows only come and never go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, only_grows: bool = False) -> None:
+        self._only_grows = only_grows
         self._kept: dict[Measure, MeasureState] = {}
         self._asked: set[Measure] = set()
         self._may_begin = True
@@ -180,7 +184,7 @@ class Measures:
         if kept is None:
             if not self._may_begin:
                 raise AssertionError("a measure that begins among rows")
-            kept = self._kept[measure] = measure.start()
+            kept = self._kept[measure] = measure.start(self._only_grows)
         self._asked.add(measure)
         return kept.advance(batch)
 
@@ -213,7 +217,7 @@ class Distinct(Measure):
 
     argument: Argument
 
-    def start(self) -> MeasureState:
+    def start(self, only_grows: bool) -> MeasureState:
         return DistinctState(self.argument)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
 from millpond.operators.protocol.delta import Bools, Ints
+from millpond.synopses.extremes import Extremes
 from millpond.synopses.order_keys import OrderKeys, make_order_keys, pick_valid
 from millpond.synopses.ordered_multiset import OrderedMultisets
 
@@ -29,8 +30,8 @@ class Picked(Measure):
     kind: tuple[int, ...]
     share: float = 0.0
 
-    def start(self) -> MeasureState:
-        return PickedState(self.argument, self.kind, self.share)
+    def start(self, only_grows: bool) -> MeasureState:
+        return PickedState(self.argument, self.kind, self.share, only_grows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,16 +55,29 @@ class Picks:
         return self.order.decode(self.keys[:, entry].take(places), pick_valid(self.valid, places))
 
 
+def hold_keys(
+    order: OrderKeys, kinds: tuple[int, ...], only_grows: bool
+) -> OrderedMultisets | Extremes:
+    """Make what keeps each group's keys, for picks of some kinds."""
+    held: OrderedMultisets | Extremes = OrderedMultisets()
+    if only_grows and Extremes.KINDS.issuperset(kinds):
+        held = Extremes()
+        order.in_use = held.list_keys
+    order.on_rekey = held.rekey
+    return held
+
+
 class PickedState(MeasureState):
     """Keeps `Picked`."""
 
-    def __init__(self, argument: Argument, kind: tuple[int, ...], share: float) -> None:
+    def __init__(
+        self, argument: Argument, kind: tuple[int, ...], share: float, only_grows: bool
+    ) -> None:
         self._argument = argument
         self._kinds = np.array(kind, np.int64)
         self._shares: npt.NDArray[Any] = np.full(len(kind), share)
         self._order = make_order_keys(argument.type)
-        self._held = OrderedMultisets()
-        self._order.on_rekey = self._held.rekey
+        self._held = hold_keys(self._order, kind, only_grows)
 
     def advance(self, batch: Batch) -> Picks:
         weights = batch.placed_weights(self._argument)

@@ -21,6 +21,7 @@ from millpond.operators.aggregation.measures import Argument
 from millpond.planner.dataflow.column_types import find_expression_types
 from millpond.planner.dataflow.frame import Frame, Unsupported
 from millpond.planner.resolve.placement import find_aggregate
+from millpond.planner.resolve.row_order import is_as_arrived
 from millpond.synopses.order_keys import can_be_ordered
 
 #: The Arrow type of DuckDB's HUGEINT, which DuckDB would read back as a DECIMAL.
@@ -64,9 +65,17 @@ class CallReader:
         share: float | None = None
         if len(arguments) == 2 and not once and name.startswith("quantile"):
             share = _number(arguments.pop())
+        stamps: tuple[int, ...] = ()
+        if arguments and isinstance(arguments[-1], exp.Order):
+            columns = self._find_stamps(arguments[-1])
+            if columns is None:
+                raise Unsupported(shown)
+            stamps = columns
+            arguments[-1] = arguments[-1].this
+        second = arguments.pop() if len(arguments) == 2 and stamps else None
         if len(arguments) > 1 or any(
             isinstance(a, exp.Order | exp.Distinct | exp.Star) or a.find(exp.Query)
-            for a in arguments
+            for a in (*arguments, *filter(None, [second]))
         ):
             raise Unsupported(shown)
         if chosen is not None and chosen.find(exp.Query) is not None:
@@ -74,13 +83,22 @@ class CallReader:
         argument, of = self._argument(arguments, chosen, once)
         if once and (of is None or not can_be_ordered(of)):
             raise Unsupported(shown)
+        by = None if second is None else self._argument([second], chosen, False)[0]
         (gives,) = self.types_of([sql])
-        call = AggregateCall(name, argument, of, gives, share, descending)
+        call = AggregateCall(name, argument, of, gives, share, descending, by, stamps)
         recognize = find_recognizers().get(name)
         found = None if recognize is None else recognize(call)
         if found is None:
             raise Unsupported(shown)
         return found
+
+    def _find_stamps(self, order: exp.Order) -> tuple[int, ...] | None:
+        """Find the columns of an ORDER BY by arrival; None if it is the query's own."""
+        if not is_as_arrived(order):
+            return None
+        places = [self._frame.find(term.this) for term in order.expressions]
+        found = tuple(place for place in places if place is not None)
+        return found if len(found) == len(places) else None
 
     def _argument(
         self, arguments: list[exp.Expr], chosen: exp.Expr | None, once: bool

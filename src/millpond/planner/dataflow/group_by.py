@@ -22,6 +22,7 @@ from millpond.planner.dataflow.frame import Frame, Item, Unsupported, find_colum
 from millpond.planner.dataflow.grouping_sets import expand_grouping_sets
 from millpond.planner.resolve.placement import has_aggregate, is_aggregate
 from millpond.planner.resolve.pushdown import split_conjuncts
+from millpond.planner.resolve.row_order import leave_out_arrival
 
 #: The name of the group-by's row, and the prefixes of its columns.
 _ROW, _KEY, _VALUE = "__group", "k", "a"
@@ -146,6 +147,8 @@ class _Grouping:
         self._places = {self._reader.sql(key): place for place, key in enumerate(self._keys)}
         self._calls: dict[str, int] = {}
         self._aggregates: list[Aggregate] = []
+        #: The aggregates as EXPLAIN shows them.
+        self._shown: list[str] = []
 
     @property
     def keys(self) -> list[exp.Expr]:
@@ -171,7 +174,7 @@ class _Grouping:
         by = tuple(self._reader.column(key) for key in self._keys)
         text = ", ".join(key.sql() for key in self._keys)
         grouping = Grouping(announce_expirations(self._frame.node), by, tuple(key_types), text)
-        shown = ", ".join(self._calls)
+        shown = ", ".join(self._shown)
         node = GroupBy(
             grouping, tuple(range(len(by))), tuple(self._aggregates), self._describe(text, shown)
         )
@@ -285,6 +288,7 @@ class _Grouping:
         if place is None:
             place = self._calls[sql] = len(self._aggregates)
             self._aggregates.append(self._reader.recognize(node, sql))
+            self._shown.append(self._reader.sql(leave_out_arrival(node)))
         return place
 
     @staticmethod

@@ -26,6 +26,23 @@ _ORDERED = SHOWING_ORDER - {
     "variant_group_array",
 }
 
+#: Key of an ORDER BY's `meta`, of those that are written here.
+_AS_ARRIVED = "as_arrived"
+
+
+def is_as_arrived(order: exp.Order) -> bool:
+    """Whether `order_shown_rows` has written an ORDER BY, by timestamp and arrival."""
+    return bool(order.meta.get(_AS_ARRIVED))
+
+
+def leave_out_arrival(call: exp.Expr) -> exp.Expr:
+    """Write a call as the query has it, without what `order_shown_rows` has written."""
+    holder = exp.Paren(this=call.copy())
+    for order in list(holder.find_all(exp.Order)):
+        if is_as_arrived(order):
+            order.replace(order.this)
+    return holder.this
+
 
 def order_shown_rows(scopes: Iterable[SelectScope], body: exp.Expr) -> None:
     """Let the aggregates of SELECTs from one stream read rows in their order.
@@ -43,6 +60,7 @@ def order_shown_rows(scopes: Iterable[SelectScope], body: exp.Expr) -> None:
         for call in list(_list_calls(scope.select, body)):
             *others, last = call.expressions
             order = exp.Order(this=last, expressions=order_of_arrival(scope, leaf))
+            order.meta[_AS_ARRIVED] = True
             call.set("expressions", [*others, order])
 
 

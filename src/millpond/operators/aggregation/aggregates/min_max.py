@@ -20,7 +20,9 @@ class MinMax(Aggregate):
 
     greatest: bool = False
 
-    is_extreme = True
+    @property
+    def is_extreme(self) -> bool:
+        return True
 
     def trace(self, batch: Batch) -> Trace:
         # Copies do not matter, and one measure keeps both ends: MIN and MAX share it.

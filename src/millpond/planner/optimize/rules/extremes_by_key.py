@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from millpond.operators.aggregation.aggregate import Aggregate
+from millpond.operators.aggregation.aggregates.first_last import PickedValue
 from millpond.operators.aggregation.aggregates.min_max import MinMax
 from millpond.operators.aggregation.measures import Argument
 from millpond.operators.group_by import GroupBy, Grouping
@@ -41,7 +42,7 @@ def extremes_by_key(node: Node) -> Node | None:
     grouping, width = node.input, len(node.input.input.schema)
     wanted = [_read_wanted(aggregate) for aggregate in node.aggregates]
     apart = list(dict.fromkeys(own for own in wanted if own is not None))
-    if not apart:
+    if not apart or any(isinstance(a, PickedValue) for a in node.aggregates):
         return None
     beneath = len(grouping.input.schema)
     keys = places_in(grouping.by, beneath)

@@ -38,13 +38,12 @@ def sum_by_key(node: Node) -> Node | None:
     types = node.input.input.schema.types
     read = places_in(node.input.by, len(types))
     for aggregate in node.aggregates:
-        argument = aggregate.argument
-        read |= places_in((argument.chosen,), len(types))
-        own = places_in((argument.column,), len(types))
+        own = places_in((aggregate.argument.column,), len(types))
         if _is_linear(aggregate) and all(has_digits(types[p]) for p in own):
             added |= own
+            read |= places_in((aggregate.argument.chosen,), len(types))
         else:
-            read |= own
+            read |= places_in(aggregate.columns, len(types))
     summed = _keep_sums(node.input.input, added - read)
     if summed is node.input.input:
         return None

@@ -1,0 +1,75 @@
+"""FIRST, LAST, ANY_VALUE, ARG_MIN and ARG_MAX over one stream, whose rows have an order.
+
+They are given the elements by timestamp, and in one instant as they arrived
+(`planner/resolve/row_order.py`). So each is the value of the first or the last row in an order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, Trace
+from millpond.operators.aggregation.measures import Argument, Batch
+from millpond.operators.aggregation.row_measures import FIRST, LAST, PickedRows, ValueTrace
+from millpond.synopses.order_keys import LabelKeys, can_be_ordered, make_order_keys
+
+#: The functions that this file computes.
+NAMES = ("first", "last", "any_value", "arg_min", "arg_max", "arg_min_null", "arg_max_null")
+
+
+@dataclass(frozen=True)
+class PickedValue(Aggregate):
+    """The value of a row that is picked.
+
+    Attributes:
+        rows: The rows it is picked from.
+        entry: Which of them.
+        of: The type of the value's column.
+    """
+
+    rows: PickedRows
+    entry: int
+    of: pa.DataType
+
+    @property
+    def columns(self) -> tuple[int | str | None, ...]:
+        by = None if self.rows.by is None else self.rows.by.column
+        return (*super().columns, self.rows.value, by, *self.rows.stamps)
+
+    @property
+    def is_extreme(self) -> bool:
+        # Elements come in order, about: with each the last one is another.
+        return self.entry == FIRST
+
+    def trace(self, batch: Batch) -> Trace:
+        picks = batch.trace(self.rows)
+        return ValueTrace(picks, self.entry, self.rows.numbers, self.of, self.type)
+
+
+def recognize(call: AggregateCall) -> Aggregate | None:
+    """Make the aggregate of a call of one of `NAMES`; None if it cannot be incremental."""
+    if call.of is None or not can_be_ordered(call.of) or not call.stamps or call.argument.distinct:
+        return None
+    assert call.argument.column is not None
+    by = call.by
+    if by is not None and not _has_number(by):
+        return None
+    takes_null = call.name in ("first", "last", "arg_min_null", "arg_max_null")
+    argument = Argument(chosen=call.argument.chosen) if takes_null else call.argument
+    rows = PickedRows(
+        replace(argument, type=None),
+        by,
+        call.name.startswith("arg_max"),
+        call.stamps,
+        call.argument.column,
+    )
+    entry = LAST if call.name == "last" else FIRST
+    return PickedValue(argument, call.gives, rows, entry, call.of)
+
+
+def _has_number(by: Argument) -> bool:
+    """Whether values have a key of 64 bits."""
+    of = by.type
+    return of is not None and can_be_ordered(of) and not isinstance(make_order_keys(of), LabelKeys)
