@@ -208,8 +208,11 @@ def _leave_after(delta: Delta, length: int) -> Delta:
 class JoinNode(Protocol):
     """What a shared join asks of the join in whose place it is."""
 
-    keep: tuple[int, ...]
-    predicates: tuple[str, ...]
+    @property
+    def keep(self) -> tuple[int, ...]: ...
+
+    @property
+    def predicates(self) -> tuple[str, ...]: ...
 
     @property
     def key(self) -> str: ...
@@ -251,7 +254,7 @@ class SharedJoin(Unary):
     origin: Origin
 
     @property
-    def key(self) -> str:  # type: ignore[override]
+    def key(self) -> str:
         return self.origin.join.key
 
     @property

@@ -37,6 +37,7 @@ class Arrangement:
         readers: By place, the places of the nodes that read its output.
         stores: By the key of a join, that of the store of what several joins keep: of these joins
             the one to which the store's rows are counted.
+        added: The keys of the nodes that no plan has.
         handed: The keys of operators between which rows were handed over.
         frees: By place, the outputs that nobody needs when the node has run after all before it.
         roots: By place, the keys of the plans of which it is the root.
@@ -59,10 +60,13 @@ class Arrangement:
         self.reads = find_needed_columns(roots)
         self.lending = find_lending(self.nodes, self.reads)
         inputs_of = self.lending.inputs_of
+        self.added: frozenset[str] = frozenset()
         if self.lending.inputs:
+            planned = {node.key for node in self.nodes}
             joins = self.lending.joins
             self.nodes = [joins.get(n.key, n) for n in list_in_order(roots, inputs_of)]
             self.reads = find_needed_columns(roots, inputs_of)
+            self.added = frozenset(node.key for node in self.nodes) - planned
         self.timed = _find_timed(self.nodes)
         known: dict[str, Operator] = {}
         done: dict[str, OperatorWork] = {}

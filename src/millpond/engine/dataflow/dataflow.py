@@ -111,11 +111,12 @@ class Dataflow:
                 self._listed[key] = work.taken
                 kept = self._flow.work[stores[key]].seconds if key in stores else 0.0
                 found[key] = replace(work, seconds=work.seconds + kept)
-        return {key: work for key, work in found.items() if key not in stores.values()}
+        return {key: work for key, work in found.items() if key not in self._flow.added}
 
     def count_given(self) -> dict[str, int]:
         """Count the rows that operators put out since they were made, by node key."""
-        return {key: work.given for key, work in self._flow.work.items()}
+        added = self._flow.added
+        return {key: work.given for key, work in self._flow.work.items() if key not in added}
 
     def list_state(self, *, every: bool = False) -> dict[str, OperatorState]:
         """List what operators keep: all, or those of which it changed since the last time."""

@@ -107,10 +107,9 @@ class StateLimit:
         found = {key: OperatorState("", 0, 0, 0) for key in gone}
         for key in gone:
             del self._listed[key]
-        kept_for_others = set(stores.values())
         for node in flow.nodes:
             key = node.key
-            if key in kept_for_others:
+            if key in flow.added:
                 continue
             held = [key, stores[key]] if key in stores else [key]
             sizes = [self.sizes.get(one) or StateSize() for one in held]

@@ -14,7 +14,6 @@ from millpond.engine.dataflow.dataflow import Dataflow
 from millpond.operators.group_by import GroupBy
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import ColumnEstimate
-from millpond.operators.shared_join import SharedJoin
 from millpond.operators.structures import pairs
 from millpond.planner.dataflow.plan import Plan, list_in_order
 from millpond.planner.optimize.cost import find_cheapest
@@ -84,7 +83,7 @@ def pond() -> OraclePond:
 
 def count_joins(plan: Plan) -> tuple[int, int]:
     """How many joins are of what is there once, and how many are others."""
-    joins = [n for n in list_in_order([plan.root]) if isinstance(n, Join | SharedJoin)]
+    joins = [n for n in list_in_order([plan.root]) if isinstance(n, Join)]
     once = sum(all(isinstance(i, GroupBy) for i in n.inputs) for n in joins)
     return once, len(joins) - once
 
@@ -124,7 +123,7 @@ def test_pairs_are_avoided_where_that_costs_less(pond: OraclePond) -> None:
     for text in list(DIVIDED)[:7]:
         plan = plan_query(pond.world, text)
         for repeat, once in ((0.25, DIVIDED[text][0]), (1e-6, 0)):
-            cheapest = find_cheapest(plan.core, _Keyed(repeat))
+            cheapest = find_cheapest(plan.root, _Keyed(repeat))
             assert count_joins(replace(plan, root=cheapest))[0] == once, text
 
 

@@ -115,9 +115,9 @@ class _Hot(GuessedStatistics):
 def test_sums_are_kept_where_they_cost_less(pond: OraclePond) -> None:
     for text in list(SUMMED)[:4]:
         plan = plan_query(pond.world, text)
-        hot = find_cheapest(plan.core, _Hot(0.25))
+        hot = find_cheapest(plan.root, _Hot(0.25))
         assert len(list_sums(hot)) == 1
-        assert list_sums(find_cheapest(plan.core, _Hot(1e-6))) == []
+        assert list_sums(find_cheapest(plan.root, _Hot(1e-6))) == []
 
 
 def test_a_hot_key_stops_no_sum(pond: OraclePond, monkeypatch: pytest.MonkeyPatch) -> None:
