@@ -187,24 +187,6 @@ def test_last_copy(data: st.DataObject) -> None:
     )
 
 
-def test_last_copies_of_many_rows_leave_when_they_are_due() -> None:
-    chance = np.random.default_rng(3)
-    at = np.sort(chance.integers(0, 4_000, 6_000))
-    lives = [
-        Life((str(key), 0.0), int(begun), int(begun + lasts))
-        for key, begun, lasts in zip(
-            chance.integers(0, 2_000, 6_000), at, chance.integers(1, 900, 6_000), strict=True
-        )
-    ]
-    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
-    for steps in (range(1, 5_000, 23), range(100, 5_001, 490)):
-        run = checking.run(node, {"one": lives}, list(steps))
-        for now in steps:
-            there = {life.row for life in lives if life.at <= now < life.until}
-            assert sum_deltas(run.deltas, now) == Counter(dict.fromkeys(there, 1))
-        assert run.left == 0
-
-
 def test_delta_star_keeps_at_most_twice_its_output() -> None:
     node = DistinctDeltaStar(GivenInput("one", TYPES, EDGES[2]))
     lives = [Life(("a", float(n % 3)), n, n + 50) for n in range(300)]
@@ -811,13 +793,3 @@ def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
         return [a + b for a, b in pairs if not keys or (known(a) and a[0] == b[0])]
 
     check_window(node, data, joined, ("stream", "other"))
-
-
-def test_a_copy_that_comes_when_the_last_one_has_left() -> None:
-    """A step ended at 15, and the row left then; the next step begins with that instant."""
-    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
-    first, second = Life(("a", 0.0), 13, 15), Life(("a", 0.0), 15, 16)
-    run = checking.run(node, {}, [15, 16], late={"one": [[first], [second]]})
-    assert sum_deltas(run.deltas[:1], 15) == Counter()
-    assert sum_deltas(run.deltas, 15) == Counter([("a", 0.0)])
-    assert sum_deltas(run.deltas, 16) == Counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pyarrow.compute as pc
@@ -17,15 +18,17 @@ from tests.tools.changes_play import (
     plan_query,
     run,
 )
+from tests.tools.no_memory import no_memory
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.engine.dataflow.lenders import find_lending
 from millpond.errors import MillpondError
 from millpond.model.constraints import UNIQUE, Constraint
 from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
 from millpond.operators.shared_join import KeepingSides, KeptSides, SharedJoin
 from millpond.operators.structures import pairs, releases
-from millpond.planner.dataflow.plan import Plan
+from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
 
 SECOND = 1_000_000
 LAST = 40
@@ -177,6 +180,40 @@ def test_shorter_windows_need_no_more_when_the_longest_is_dropped(world: World) 
     assert 0 < store.size() < before / 4
     flow.advance({}, 60 * SECOND)
     assert store.size() == 0
+
+
+def test_rows_are_dropped_as_soon_as_any_query_wants(world: World) -> None:
+    text = SELECTS[0].format("RANGE 4 SECONDS", "RANGE 4 SECONDS")
+    other = SELECTS[0].format("RANGE 2 SECONDS", "RANGE 2 SECONDS")
+    sizes = []
+    for intervals in ((None, None), (None, 0)):
+        plans = [
+            plan_query(world, one, lazy_expiration=interval)
+            for one, interval in zip((text, other), intervals, strict=True)
+        ]
+        _, flow = run(world, plans, range(0, 21 * SECOND, SECOND))
+        sizes.append(list_stores(flow)[0].size())
+    there = [e for s in world.streams.values() for e in s.elements if 16 < e.at / SECOND <= 20]
+    assert sizes[0] > sizes[1] == sum(e.row["k"] is not None for e in there)
+
+
+def test_what_several_joins_keep_has_the_memory_of_the_longest(world: World) -> None:
+    texts = [SELECTS[0].format(f"RANGE {n} SECONDS", f"RANGE {n} SECONDS") for n in (9, 3)]
+    plans = [plan_query(world, text) for text in texts]
+    joins = [next(n.key for n in p.nodes() if isinstance(n, Join)) for p in plans]
+    flow = Dataflow(*plans)
+    flow.limit_memory(replace(no_memory(), limit=1 << 40, own=dict.fromkeys(joins, 1)))
+    flow.advance(feeds(world, flow, -1, 20 * SECOND), 20 * SECOND)
+    state = flow.list_state(every=True)
+    assert [state[join].files > 0 for join in joins] == [True, False]
+
+
+def test_explain_says_that_rows_are_kept_once(world: World) -> None:
+    texts = [SELECTS[0].format(*windows) for windows in WINDOWS[:3]]
+    roots = [plan_query(world, text).root for text in (*texts, SELECTS[3].format(*WINDOWS[4]))]
+    said = find_lending(list(list_in_order(roots)), find_needed_columns(roots)).describe()
+    assert list(said.values()) == ["kept once for 3 joins"] * 3
+    assert said.keys() <= {n.key for n in list_in_order(roots) if isinstance(n, Join)}
 
 
 @pytest.mark.parametrize(
