@@ -49,7 +49,6 @@ from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.protocol.sharding import Sharding, shard_equals
 from millpond.operators.structures.join_side import PAIRS_AT_ONCE, drop_keys
-from millpond.operators.structures.joined_rows import JoinedRows
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.pairs import (
     PairFinder,
@@ -58,6 +57,7 @@ from millpond.operators.structures.pairs import (
     refuse_rows,
 )
 from millpond.operators.structures.release_rules import find_rules
+from millpond.operators.structures.rows_by_key import RowsByKey
 from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
 #: About how many digits a sum has.
@@ -242,7 +242,7 @@ class Joining:
         self._pairs = PairFinder(*schemas, node.predicates, node.keep, node.detail)
         self._schema = node.schema
         self._nodes = node.left, node.right
-        self.rows = JoinedRows(self._nodes, (node.left_keys, node.right_keys), node.nulls_match)
+        self.rows = RowsByKey(self._nodes, (node.left_keys, node.right_keys), node.nulls_match)
         self.purging = Purging()
 
     def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
@@ -251,7 +251,7 @@ class Joining:
     def list_release_figures(self) -> list[ReleaseFigures]:
         return self.rows.list_release_figures()
 
-    def take_over(self, rows: JoinedRows, lengths: tuple[int, int]) -> None:
+    def take_over(self, rows: RowsByKey, lengths: tuple[int, int]) -> None:
         """Keep the rows from now on that were kept for it: they leave windows of these lengths."""
         rows.set_lengths(lengths)
         rows.set_nodes(self._nodes)

@@ -37,9 +37,9 @@ from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side
-from millpond.operators.structures.joined_rows import JoinedRows
 from millpond.operators.structures.pairs import PairFinder
 from millpond.operators.structures.release_rules import find_rules
+from millpond.operators.structures.rows_by_key import RowsByKey
 
 
 def find_length(window: Window) -> int | None:
@@ -142,7 +142,7 @@ class KeepingSides:
         self.purging = Purging()
         self._empty = Delta.empty(node.schema)
         keys = node.left_keys, node.right_keys
-        self.rows = JoinedRows((node.left, node.right), keys, node.nulls_match)
+        self.rows = RowsByKey((node.left, node.right), keys, node.nulls_match)
         #: How long an element is kept, of each side; None: nobody has said, so for ever.
         self._lengths: tuple[int, int] | None = None
         self._upto = BEGINNING - 1
@@ -185,7 +185,7 @@ class KeepingSides:
         if other._lengths is not None:
             self.take_over(other.rows, other._lengths)
 
-    def take_over(self, rows: JoinedRows, lengths: tuple[int, int]) -> None:
+    def take_over(self, rows: RowsByKey, lengths: tuple[int, int]) -> None:
         """Take over the rows of windows of these lengths: of each side, if they are the longer.
 
         Before anybody has said how long elements are kept, it keeps none.

@@ -20,7 +20,7 @@ from millpond.operators.structures.pairs import number_rows
 from millpond.operators.structures.releases import Releases
 
 
-class JoinedRows:
+class RowsByKey:
     """The rows of two inputs, by the keys that a join compares.
 
     Args:
@@ -103,7 +103,7 @@ class JoinedRows:
             self._releases.set_nodes(nodes)
             self._releases.set_lengths(None)
 
-    def take_side(self, side: int, other: JoinedRows) -> None:
+    def take_side(self, side: int, other: RowsByKey) -> None:
         """Take over the rows of one side of others of the same two streams, and what it released.
 
         They are not used any more.

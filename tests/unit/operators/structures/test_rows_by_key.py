@@ -9,7 +9,7 @@ from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.source import StreamSource
-from millpond.operators.structures.joined_rows import JoinedRows
+from millpond.operators.structures.rows_by_key import RowsByKey
 
 NODES = StreamSource("s", ("k",), (pa.int64(),)), StreamSource("t", ("k",), (pa.int64(),))
 
@@ -21,15 +21,15 @@ def delta(keys: list[int | None], life: int) -> Delta:
     return Delta(rows, at, at + life, np.ones(len(keys), np.int64))
 
 
-def make_rows(left: list[int | None], right: list[int | None], life: int = 10) -> JoinedRows:
-    rows = JoinedRows(NODES, ((0,), (0,)), False)
+def make_rows(left: list[int | None], right: list[int | None], life: int = 10) -> RowsByKey:
+    rows = RowsByKey(NODES, ((0,), (0,)), False)
     new = rows.begin_step([delta(left, life), delta(right, life)], DuckDBScalars())
     for side, (some, numbers) in zip(rows.sides, new, strict=True):
         side.build(some, numbers, len(rows.keys))
     return rows
 
 
-def list_keys(rows: JoinedRows, side: int) -> list[tuple[int, int]]:
+def list_keys(rows: RowsByKey, side: int) -> list[tuple[int, int]]:
     """The keys of a side as it has them, and as their numbers say, in order of the rows."""
     held = rows.sides[side]
     keys = held.rows.pick(np.arange(len(held))).column(0)
