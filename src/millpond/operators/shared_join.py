@@ -102,7 +102,6 @@ class KeptSides(Node):
     nulls_match: bool = False
 
     name = "kept rows"
-    state = "rows by key, both sides, for the longest windows"
     purges = True
     serves_readers = True
     lends = True

@@ -104,10 +104,10 @@ def test_rows_are_kept_for_the_longest_window_of_each_side() -> None:
     play = Play((Range(2), Range(9)), (Range(5), Range(3)))
     play.step([1, 2, 3], 3)
     play.step([], 6)
-    assert [len(side) for side in play.store._sides] == [2, 3]
+    assert [len(side) for side in play.store.rows.sides] == [2, 3]
     play.detach(play.nodes[0])
     play.step([], 7)
-    assert [len(side) for side in play.store._sides] == [1, 0]
+    assert [len(side) for side in play.store.rows.sides] == [1, 0]
     play.step([], 8)
     assert play.store.size() == 0
 

@@ -43,7 +43,7 @@ def find_shared_joins(nodes: Iterable[Node]) -> dict[str, SharedJoin]:
     return {one.key: one for some in by_store.values() if len(some) > 1 for one in some}
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def share_join(join: Join) -> SharedJoin | None:
     """Make a join over kept elements of a join of two windows that carry expirations.
 
