@@ -123,6 +123,34 @@ def test_many_at_once_are_what_one_by_one_is(make_pond: Callable[[], Pond], seed
     assert ["first", *(handle.name for handle in handles)] == names
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_are_those_of_one_by_one(make_pond: Callable[[], Pond], seed: int) -> None:
+    texts = [text for text, *_ in drawn(random.Random(seed), 150)]
+    rng = random.Random(seed)
+    rows = [
+        {
+            "ts": f"1970-01-01 00:00:{n // 4:02d}",
+            "a": rng.choice([None, 0, 1, 5, 17]),
+            "b": rng.choice([None, True, False]),
+            "p": rng.choice([None, 0.25, 1.5, -3.0]),
+            "v": float(n),
+            "name": rng.choice([None, "", "a", "é", "x"]),
+        }
+        for n in range(60)
+    ]
+    answers = []
+    for pond, is_together in ((make_pond(), True), (make_pond(), False)):
+        if is_together:
+            names = [handle.name for handle in pond.register_many([(t, None, {}) for t in texts])]
+        else:
+            names = [pond.register(text).name for text in texts]
+        pond.ingest("s", rows)
+        pond.catch_up()
+        answers.append([sorted(map(repr, pond.query(name).invoke().rows())) for name in names])
+    assert answers[0] == answers[1]
+    assert sum(map(len, answers[0])) > 50
+
+
 def register_up_to_error(pond: Pond, given: list[Registration]) -> tuple[int, MillpondError]:
     for number, (text, name, options) in enumerate(given):
         try:
