@@ -228,6 +228,9 @@ class JoinNode(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
+    @property
+    def carries_expirations(self) -> bool: ...
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -273,6 +276,10 @@ class SharedJoin(Unary):
     @property
     def edge(self) -> Edge:
         return self.origin.join.edge
+
+    @property
+    def carries_expirations(self) -> bool:
+        return self.origin.join.carries_expirations
 
     @property
     def timed_inputs(self) -> tuple[Node, ...]:
