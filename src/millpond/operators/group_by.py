@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.model.patterns import MONOTONIC, RULES, Edge
+from millpond.model.patterns import ATTACHED, MONOTONIC, RULES, Edge, Pattern
 from millpond.model.time import BEGINNING
 from millpond.operators.aggregation.additive_measures import Counted
 from millpond.operators.aggregation.aggregate import Aggregate
@@ -125,7 +125,7 @@ class GroupingRows:
         self._counts = np.zeros(0, np.int64)
         self._alive = 0
         self._layout = Layout()
-        self._measures = Measures(only_grows=rows.edge == MONOTONIC)
+        self._measures = Measures(_how_rows_leave(rows))
         #: The groups that constraints released; None as long as no constraint ever held.
         self._releases: GroupReleases | None = None
         self._look_at = _LEAST_GROUPS
@@ -284,6 +284,26 @@ class GroupingRows:
         self._measures.renumber(moved, max(1, len(self._keys)))
         if self._releases is not None:
             self._releases.renumber(moved, len(self._keys))
+
+
+def _how_rows_leave(rows: Node) -> Pattern:
+    """How rows leave a group, as `Measures` takes it."""
+    if rows.edge == MONOTONIC:
+        return Pattern.MONOTONIC
+    return Pattern.WEAKEST if _leave_as_they_came(rows) else Pattern.STRICT
+
+
+def _leave_as_they_came(rows: Node) -> bool:
+    """Whether all rows leave, each in its turn.
+
+    On a WEAKEST edge there may be rows of a whole stream, which stay (`UNION ALL`).
+    """
+    if rows.edge.pattern != Pattern.WEAKEST:
+        return False
+    if rows.is_window:
+        return True
+    moving = [node for node in rows.inputs if node.edge != ATTACHED]
+    return bool(moving) and all(n.edge == rows.edge and _leave_as_they_came(n) for n in moving)
 
 
 @dataclass(frozen=True, eq=False)

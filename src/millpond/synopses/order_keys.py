@@ -278,8 +278,12 @@ class LabelKeys:
         self._alive += int(np.count_nonzero(self._held[touched]) - before)
 
     def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        return from_texts(self.take_texts(keys, valid), self._type)
+
+    def take_texts(self, keys: Ints, valid: Bools | None, behind: int = 0) -> pa.Array:
+        """Return the texts of keys without their first bytes; NULL where not valid, or shorter."""
         distinct, places = np.unique(keys, return_inverse=True)
-        dictionary = from_texts(self._texts.take(self._texts.find(distinct)), self._type)
+        dictionary = self._texts.take(self._texts.find(distinct), behind)
         return dictionary.take(pa.array(places.ravel(), mask=to_mask(valid)))
 
     def size(self) -> int:

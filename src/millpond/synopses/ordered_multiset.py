@@ -1,10 +1,8 @@
 """Ordered multisets of 64-bit keys, one for each group: a counted B+ tree.
 
 They give the least and greatest key, the k-th in order, and the number of distinct keys, each in
-time logarithmic in what the group holds, while keys come and go in any order. A window's
-expirations take out the oldest, but a group-by's input may lose any row, and a quantile needs the
-whole order anyway. (For only the extremes of a first-in-first-out window, a monotonic queue would
-be enough.)
+time logarithmic in what the group holds, while keys come and go in any order. For the extremes of
+keys that leave as they came, or never, `fifo_extremes` and `extremes` keep less.
 
 All groups' trees (`counted_tree`) share one pool of nodes.
 """

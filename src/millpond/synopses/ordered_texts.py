@@ -136,9 +136,9 @@ class OrderedTexts:
             _find(labels, run, self.labels, out)
         return out
 
-    def take(self, numbers: Ints) -> pa.Array:
-        """Return the texts of numbers, as bytes; NULL for −1."""
-        return self._texts.take(numbers)
+    def take(self, numbers: Ints, behind: int = 0) -> pa.Array:
+        """Return the texts of numbers, as `TextNumbers.take`."""
+        return self._texts.take(numbers, behind)
 
     def forget(self, alive: Bools) -> Ints:
         """Forget the texts where `alive` is false; return each one's new number, −1 if gone.

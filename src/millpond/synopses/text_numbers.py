@@ -129,25 +129,25 @@ def _keep(alive, ends, heap, new_ends, new_heap, moved):  # type: ignore[no-unty
             new_ends[count] = used
 
 
-@compiled(types.int64(READ_I64, I64, READ_I64))
-def _measure(numbers, out, ends):  # type: ignore[no-untyped-def]
+@compiled(types.int64(READ_I64, I64, READ_I64, types.int64))
+def _measure(numbers, out, ends, behind):  # type: ignore[no-untyped-def]
     """Find where each text begins and ends when they lie one behind the other."""
     used = 0
     for i in range(len(numbers)):
         out[i] = used
         if numbers[i] >= 0:
-            used += ends[numbers[i] + 1] - ends[numbers[i]]
+            used += max(0, ends[numbers[i] + 1] - ends[numbers[i]] - behind)
     out[len(numbers)] = used
     return used
 
 
-@compiled(types.void(READ_I64, READ_I64, READ_U8, U8))
-def _gather(numbers, ends, heap, out):  # type: ignore[no-untyped-def]
+@compiled(types.void(READ_I64, READ_I64, READ_U8, types.int64, U8))
+def _gather(numbers, ends, heap, behind, out):  # type: ignore[no-untyped-def]
     """Lay the texts of numbers one behind the other."""
     used = 0
     for i in range(len(numbers)):
         if numbers[i] >= 0:
-            for place in range(ends[numbers[i]], ends[numbers[i] + 1]):
+            for place in range(ends[numbers[i]] + behind, ends[numbers[i] + 1]):
                 out[used] = heap[place]
                 used += 1
 
@@ -190,12 +190,20 @@ class TextNumbers:
         """Find the numbers of texts; −1 for NULL and what was not seen before."""
         return self._walk(texts, None, False)
 
-    def take(self, numbers: Ints) -> pa.Array:
-        """Return the texts of numbers, as bytes; NULL for −1."""
+    def take(self, numbers: Ints, behind: int = 0) -> pa.Array:
+        """Return the texts of numbers, as bytes; NULL for −1.
+
+        Args:
+            numbers: The numbers.
+            behind: So many bytes are left out in front; NULL for a text that is shorter.
+        """
         offsets = np.empty(len(numbers) + 1, np.int64)
-        data = np.empty(_measure(numbers, offsets, self.ends), np.uint8)
-        _gather(numbers, self.ends, self.heap, data)
-        present = np.packbits(numbers >= 0, bitorder="little")
+        data = np.empty(_measure(numbers, offsets, self.ends, behind), np.uint8)
+        _gather(numbers, self.ends, self.heap, behind, data)
+        has_text = numbers >= 0
+        if behind:
+            has_text &= self.ends[numbers + 1] - self.ends[numbers] >= behind
+        present = np.packbits(has_text, bitorder="little")
         buffers = [pa.py_buffer(part) for part in (present, offsets, data)]
         found = pa.Array.from_buffers(pa.large_binary(), len(numbers), buffers)
         return found.cast(pa.binary())

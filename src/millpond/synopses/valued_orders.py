@@ -1,9 +1,9 @@
-"""Orders of several numbers with a value behind them, each as one text.
+"""Labels of rows in an order of several numbers, with a value behind each row.
 
 An aggregate such as `arg_max(v, x)` wants the value of the row that is first in an order: by x, by
 timestamp and by arrival. What it keeps of a row is a text: the numbers, each as eight bytes that
-compare as the numbers do, whether the value is NULL, and the value. Texts get labels
-(`ordered_texts`), so rows are kept, found and spilled as values of any other order are.
+compare as the numbers do, and behind them the value. Texts get labels (`ordered_texts`), so rows
+are kept, found and spilled as values of any other order are.
 """
 
 from __future__ import annotations
@@ -15,14 +15,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.synopses.order_keys import Bools, Ints, LabelKeys, make_order_keys
-from millpond.synopses.text_numbers import Bytes, from_texts, read_texts, to_texts
+from millpond.synopses.text_numbers import from_texts, read_texts, to_texts
 
 #: Bytes of a number.
 _WIDTH = 8
 _SIGN = np.uint64(1 << 63)
-#: What `cut_values` gives for a row whose value is NULL.
-NO_VALUE = pa.scalar(b"\0", pa.large_binary())
+#: Behind the numbers of a row that has a value; a row whose value is NULL ends with its numbers.
+_HAS_VALUE = pa.scalar(b"\1", pa.large_binary())
 _NOTHING = pa.scalar(b"", pa.large_binary())
+
+
+class ValuedKeys(LabelKeys):
+    """Keys of rows that `write_rows` has written, which are decoded to the rows' values.
+
+    Args:
+        numbers: How many numbers order a row.
+        of: The type of the values, one that has an order (`can_be_ordered`).
+    """
+
+    def __init__(self, numbers: int, of: pa.DataType) -> None:
+        super().__init__(pa.binary())
+        self._head = _WIDTH * numbers + 1
+        self._of = of
+
+    def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        return read_values(self.cut_values(keys, valid), self._of)
+
+    def cut_values(self, keys: Ints, valid: Bools | None) -> pa.Array:
+        """Cut the values' texts out of rows: equal for equal values, NULL for NULL."""
+        return self.take_texts(keys, valid, self._head)
 
 
 def write_rows(order: Sequence[Ints], values: pa.Array) -> pa.Array:
@@ -30,62 +51,30 @@ def write_rows(order: Sequence[Ints], values: pa.Array) -> pa.Array:
 
     Args:
         order: The numbers by which rows are in order, int64 each.
-        values: A value for each row, of a type that has an order (`can_be_ordered`).
+        values: A value for each row.
     """
-    count = len(values)
-    heads = np.empty((count, _WIDTH * len(order) + 1), np.uint8)
+    count, width = len(values), _WIDTH * len(order)
+    heads = np.empty((count, len(order)), ">u8")
     for place, numbers in enumerate(order):
-        words = (numbers.view(np.uint64) ^ _SIGN).astype(">u8")
-        heads[:, _WIDTH * place : _WIDTH * (place + 1)] = words.view(np.uint8).reshape(count, -1)
-    heads[:, -1] = values.is_valid().to_numpy(zero_copy_only=False)
-    offsets = np.arange(count + 1, dtype=np.int64) * heads.shape[1]
+        heads[:, place] = numbers.view(np.uint64) ^ _SIGN
+    offsets = np.arange(count + 1, dtype=np.int64) * width
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(heads)]
     written = pa.Array.from_buffers(pa.large_binary(), count, buffers)
-    texts = pc.fill_null(_write_values(values), _NOTHING)
-    return pc.binary_join_element_wise(written, texts, _NOTHING)
+    behind = pc.binary_join_element_wise(_HAS_VALUE, _write_values(values), _NOTHING)
+    return pc.binary_join_element_wise(written, pc.fill_null(behind, _NOTHING), _NOTHING)
 
 
-def cut_values(rows: pa.Array, numbers: int) -> pa.Array:
-    """Cut what says the value out of texts that have so many numbers: equal for equal values."""
-    return _cut(rows, _WIDTH * numbers)
-
-
-def read_values(cut: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Read the values of what `cut_values` cut; NULL where that is NULL."""
-    flags, held = _first_bytes(cut)
-    is_value = held & (flags == 1)
-    texts = pc.if_else(pa.array(is_value), _cut(cut, 1), pa.scalar(None, cut.type))
+def read_values(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Make the values again of which rows were written; NULL for NULL."""
     keys = make_order_keys(type_)
     if isinstance(keys, LabelKeys):
         return from_texts(texts, type_)
-    numbers = np.zeros(len(cut), np.int64)
     starts, data = read_texts(texts)
+    present = texts.is_valid().to_numpy(zero_copy_only=False)
+    numbers = np.zeros(len(texts), np.int64)
     words = data[starts[0] : starts[-1]].view(">u8").astype(np.uint64)
-    numbers[is_value] = (words ^ _SIGN).view(np.int64)
-    return keys.decode(numbers, is_value)
-
-
-def _first_bytes(texts: pa.Array) -> tuple[Bytes, Bools]:
-    """Read the first byte of each text, and whether it has one."""
-    starts, data = read_texts(texts)
-    held = np.diff(starts) > 0
-    flags = np.zeros(len(texts), np.uint8)
-    flags[held] = data[starts[:-1][held]]
-    return flags, held
-
-
-def _cut(texts: pa.Array, width: int) -> pa.Array:
-    """Cut the first bytes off texts that have so many, or are NULL."""
-    assert texts.offset == 0
-    starts, data = read_texts(texts)
-    data = data[: starts[-1]]
-    held = np.diff(starts) > 0
-    stays = np.ones(len(data), np.bool_)
-    stays[(starts[:-1][held][:, None] + np.arange(width)).ravel()] = False
-    offsets = np.zeros(len(starts), np.int64)
-    np.cumsum(np.diff(starts) - width * held, out=offsets[1:])
-    buffers = [texts.buffers()[0], pa.py_buffer(offsets), pa.py_buffer(data[stays])]
-    return pa.Array.from_buffers(pa.large_binary(), len(texts), buffers)
+    numbers[present] = (words ^ _SIGN).view(np.int64)
+    return keys.decode(numbers, present)
 
 
 def _write_values(values: pa.Array) -> pa.Array:

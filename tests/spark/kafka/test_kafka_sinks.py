@@ -140,7 +140,7 @@ def test_a_zombie_is_fenced(out, senders):
 
 def test_a_transaction_that_was_open_for_too_long_is_made_again(out, senders, monkeypatch):
     """Brokers fence its producer, too; nobody has taken the sink over."""
-    monkeypatch.setattr(kafka, "_TRANSACTION_MS", 1_000)
+    monkeypatch.setattr(kafka, "_TRANSACTION_MS", 5_000)
     sender = senders()
     sender.send(delivery(1))
     producer = sender._connection

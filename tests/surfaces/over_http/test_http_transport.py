@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
@@ -281,7 +282,10 @@ def test_the_audit_log(
     caplog.set_level(logging.DEBUG)
 
     def call(url: str) -> None:
-        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}) as client:
+        # Patient: a worker that has run thousands of tests may stand still for seconds.
+        get = partial(httpx.get, timeout=60)
+        bearer = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(base_url=url, headers=bearer, timeout=60) as client:
             text = "SELECT 1 AS x; DROP QUERY of_bob"
             client.post("/v1/statements", json={"text": text})
             client.post("/v1/queries", json={"cql": "SELECT ts FROM flights", "name": "made"})
@@ -289,10 +293,10 @@ def test_the_audit_log(
             client.get("/v1/queries/of_bob")
             client.get("/metrics")
             given.append(client.post("/v1/tickets", json={"tag": "x"}).json()["ticket"])
-        httpx.get(f"{url}/v1/changes", params={"ticket": given[-1], "follow": "false"})
-        httpx.get(f"{url}/v1/changes", params={"ticket": f"{given[-1]}x"})
-        httpx.get(f"{url}/v1/streams", headers={"Authorization": f"Bearer {token}x"})
-        httpx.get(f"{url}/v1/streams", headers={"Host": "evil.example"})
+        get(f"{url}/v1/changes", params={"ticket": given[-1], "follow": "false"})
+        get(f"{url}/v1/changes", params={"ticket": f"{given[-1]}x"})
+        get(f"{url}/v1/streams", headers={"Authorization": f"Bearer {token}x"})
+        get(f"{url}/v1/streams", headers={"Host": "evil.example"})
 
     serve(pond, call, access=Access(tokens=tokens))
     lines = audit()

@@ -241,10 +241,12 @@ def numeric(of, sum_type, deviation=True):
 
 
 def test_every_file_of_the_aggregates_is_held_to_duckdb():
-    """Each function of each file has a case in `numeric`, and is in one file alone."""
+    """Each function of each other file has a case in `numeric`, and is in one file alone."""
     compared = {sql.partition("(")[0] for _, sql in numeric(pa.float64(), pa.float64())}
     followed = Counter()
     for file in pkgutil.iter_modules(aggregates_directory.__path__):
+        if file.name == "first_last":  # over rows in an order: `aggregates/test_first_last.py`
+            continue
         names = list(import_module(f"{aggregates_directory.__name__}.{file.name}").NAMES)
         assert names, file.name
         followed.update(names)

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.synopses.valued_orders import NO_VALUE, cut_values, read_values, write_rows
+from millpond.synopses.order_keys import Ints
+from millpond.synopses.valued_orders import ValuedKeys, write_rows
 
 VALUES = [
     pa.array([3, None, -(2**63)], pa.int64()),
@@ -22,22 +23,35 @@ VALUES = [
 ]
 
 
+def label(order: list[list[int]], values: pa.Array) -> tuple[ValuedKeys, Ints]:
+    keys = ValuedKeys(len(order), values.type)
+    rows = write_rows([np.array(numbers) for numbers in order], values)
+    return keys, keys.encode(rows, np.ones(len(values), np.int64))
+
+
 @pytest.mark.parametrize("values", VALUES, ids=lambda array: str(array.type))
 def test_values_are_read_as_they_were_written(values: pa.Array) -> None:
-    rows = write_rows([np.array([5, 5, -7]), np.array([0, 1, 2])], values)
-    cut = cut_values(rows.cast(pa.binary()), 2)
-    assert read_values(cut, values.type).to_pylist() == values.to_pylist()
-    assert cut[1] == NO_VALUE
+    keys, labels = label([[5, 5, -7], [0, 1, 2]], values)
+    assert keys.decode(labels, None).to_pylist() == values.to_pylist()
+    backwards = keys.decode(labels[::-1].copy(), np.array([True, True, False]))
+    assert backwards.to_pylist() == [values[2].as_py(), None, None]
 
 
-def test_texts_are_in_the_order_of_the_numbers_before_that_of_values() -> None:
-    numbers = [np.array([-(2**63), -1, 0, 0, 0, 2**63 - 1]), np.array([9, 8, -3, 7, 7, 0])]
-    texts = write_rows(numbers, pa.array(["z", "y", "x", "a", "b", None])).to_pylist()
-    assert texts == sorted(texts)
+@pytest.mark.parametrize("values", VALUES, ids=lambda array: str(array.type))
+def test_equal_values_have_equal_texts(values: pa.Array) -> None:
+    keys, labels = label([[1, 2, 3, 4, 5, 6]], pa.concat_arrays([values, values]))
+    texts = keys.cut_values(labels, None).to_pylist()
+    assert texts[:3] == texts[3:]
+    assert len(set(texts)) == 3
+    assert texts[1] is None
 
 
-def test_no_row_has_no_value() -> None:
-    cut = cut_values(pa.array([None, None], pa.binary()), 2)
-    assert cut.null_count == 2
-    assert read_values(cut, pa.int64()).to_pylist() == [None, None]
-    assert read_values(cut_values(pa.array([], pa.binary()), 1), pa.string()).to_pylist() == []
+def test_keys_are_in_the_order_of_the_numbers_before_that_of_values() -> None:
+    numbers = [[-(2**63), -1, 0, 0, 0, 2**63 - 1], [9, 8, -3, 7, 8, 0]]
+    _, labels = label(numbers, pa.array(["z", "y", None, "a", "", None]))
+    assert labels.tolist() == sorted(set(labels.tolist()))
+
+
+def test_nothing_is_read_of_no_rows() -> None:
+    keys, labels = label([[]], pa.array([], pa.string()))
+    assert keys.decode(labels, None).to_pylist() == []

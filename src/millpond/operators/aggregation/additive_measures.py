@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millpond.errors import MillpondError
+from millpond.model.patterns import Pattern
 from millpond.operators.aggregation.measures import (
     Argument,
     Batch,
@@ -52,7 +53,7 @@ class Counted(Measure):
 
     argument: Argument
 
-    def start(self, only_grows: bool) -> MeasureState:
+    def start(self, leaving: Pattern) -> MeasureState:
         return CountedState(self.argument)
 
 
@@ -76,7 +77,7 @@ class WholeSum(Measure):
 
     argument: Argument
 
-    def start(self, only_grows: bool) -> MeasureState:
+    def start(self, leaving: Pattern) -> MeasureState:
         is_narrow = is_whole(self.argument.type)
         return WholeSumState(self.argument) if is_narrow else WideSumState(self.argument)
 
@@ -153,7 +154,7 @@ class DoubleSum(Measure):
 
     argument: Argument
 
-    def start(self, only_grows: bool) -> MeasureState:
+    def start(self, leaving: Pattern) -> MeasureState:
         return DoubleSumState(self.argument)
 
 
@@ -188,7 +189,7 @@ class VarianceNumerator(Measure):
 
     argument: Argument
 
-    def start(self, only_grows: bool) -> MeasureState:
+    def start(self, leaving: Pattern) -> MeasureState:
         return VarianceNumeratorState(self.argument, with_squares=True)
 
 

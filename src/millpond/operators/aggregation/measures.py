@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from millpond.model.patterns import Pattern
 from millpond.operators.aggregation.cells import Cells
 from millpond.operators.protocol.delta import Ints
 from millpond.operators.protocol.node import Scalars
@@ -65,8 +66,8 @@ class Measure(ABC):
     """Describes a measure; a frozen dataclass of plain values."""
 
     @abstractmethod
-    def start(self, only_grows: bool) -> MeasureState:
-        """Start measuring, when no group has rows; whether rows only come and never go."""
+    def start(self, leaving: Pattern) -> MeasureState:
+        """Start measuring, when no group has rows; `leaving` says how rows leave a group."""
 
 
 class Batch:
@@ -163,11 +164,12 @@ class Measures:
     dropped. An aggregate asks for its measures in every batch, so none needs a dropped measure.
 
     Args:
-        only_grows: Whether rows only come and never go.
+        leaving: How rows leave a group: MONOTONIC, not at all; WEAKEST, in the order in which they
+            came, those of one instant at one instant; any other, in any order.
     """
 
-    def __init__(self, only_grows: bool = False) -> None:
-        self._only_grows = only_grows
+    def __init__(self, leaving: Pattern = Pattern.STRICT) -> None:
+        self._leaving = leaving
         self._kept: dict[Measure, MeasureState] = {}
         self._asked: set[Measure] = set()
         self._may_begin = True
@@ -184,7 +186,7 @@ class Measures:
         if kept is None:
             if not self._may_begin:
                 raise AssertionError("a measure that begins among rows")
-            kept = self._kept[measure] = measure.start(self._only_grows)
+            kept = self._kept[measure] = measure.start(self._leaving)
         self._asked.add(measure)
         return kept.advance(batch)
 
@@ -217,7 +219,7 @@ class Distinct(Measure):
 
     argument: Argument
 
-    def start(self, only_grows: bool) -> MeasureState:
+    def start(self, leaving: Pattern) -> MeasureState:
         return DistinctState(self.argument)
 
 

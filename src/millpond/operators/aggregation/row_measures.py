@@ -8,13 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.operators.aggregation.cells import find_differences
+from millpond.model.patterns import Pattern
+from millpond.operators.aggregation.aggregate import EntryTrace
 from millpond.operators.aggregation.measures import Argument, Batch, Measure, MeasureState
-from millpond.operators.aggregation.ordered_measures import Picks, hold_keys
+from millpond.operators.aggregation.ordered_measures import PickedState
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.multiset_walks import GREATEST, LEAST
-from millpond.synopses.order_keys import LabelKeys, make_order_keys, pick_valid, to_whole_numbers
-from millpond.synopses.valued_orders import NO_VALUE, cut_values, read_values, write_rows
+from millpond.synopses.order_keys import make_order_keys, pick_valid, to_whole_numbers
+from millpond.synopses.valued_orders import ValuedKeys, write_rows
 
 #: The entries that are picked: the first row, and the last.
 FIRST, LAST = 0, 1
@@ -30,6 +31,7 @@ class PickedRows(Measure):
         falling: Whether the greatest of `by` comes first.
         stamps: Columns (int64) that order the rows behind it, and tell them apart.
         value: The column of the value.
+        of: The column's type.
     """
 
     argument: Argument
@@ -37,76 +39,48 @@ class PickedRows(Measure):
     falling: bool
     stamps: tuple[int, ...]
     value: int | str
+    of: pa.DataType
 
-    @property
-    def numbers(self) -> int:
-        """The number of numbers that order a row."""
-        return len(self.stamps) + (self.by is not None)
-
-    def start(self, only_grows: bool) -> MeasureState:
-        return PickedRowsState(self, only_grows)
+    def start(self, leaving: Pattern) -> MeasureState:
+        return PickedRowsState(self, leaving)
 
 
-class PickedRowsState(MeasureState):
+class PickedRowsState(PickedState):
     """Keeps `PickedRows`."""
 
-    def __init__(self, measure: PickedRows, only_grows: bool) -> None:
+    def __init__(self, measure: PickedRows, leaving: Pattern) -> None:
+        order = ValuedKeys(len(measure.stamps) + (measure.by is not None), measure.of)
+        super().__init__(order, (LEAST, GREATEST), 0.0, leaving)
         self._measure = measure
-        self._order = LabelKeys(pa.binary())
-        kinds = (LEAST, GREATEST)
-        self._held = hold_keys(self._order, kinds, only_grows)
-        self._kinds = np.array(kinds, np.int64)
-        self._shares = np.zeros(len(kinds))
 
-    def advance(self, batch: Batch) -> Picks:
+    def read(self, batch: Batch) -> tuple[pa.Array, Ints, Ints]:
         own = self._measure
-        weights = batch.placed_weights(own.argument)
+        placed = batch.placed_weights(own.argument)
         order = [to_whole_numbers(batch.column(place)) for place in own.stamps]
         if own.by is not None:
             by = batch.column(own.by.column)
-            keys = make_order_keys(by.type).encode(by, weights)
+            keys = make_order_keys(by.type).encode(by, placed)
             order = [~keys if own.falling else keys, *order]
             if by.null_count:
-                weights = np.where(by.is_valid().to_numpy(zero_copy_only=False), weights, 0)
+                placed = np.where(by.is_valid().to_numpy(zero_copy_only=False), placed, 0)
         rows = write_rows(order, batch.column(own.value))
-        labels = self._order.encode(rows, weights)
-        self._held.reserve(batch.groups)
-        in_order = weights.take(batch.cells.order)
-        trace = self._held.walk(batch.cells, in_order, labels, self._kinds, self._shares)
-        counts = trace[:, -1]
-        return Picks(trace[:, :-1], counts > 0, counts, self._order)
-
-    def renumber(self, moved: Ints, groups: int) -> None:
-        self._held.renumber(moved, groups)
-
-    def size(self) -> int:
-        return self._held.size() + self._order.size()
+        return rows, placed, placed.take(batch.cells.order)
 
 
 @dataclass(frozen=True, eq=False)
-class ValueTrace:
-    """A trace of the values of the rows that were picked."""
-
-    picks: Picks
-    entry: int
-    numbers: int
-    of: pa.DataType
-    type: pa.DataType
+class ValueTrace(EntryTrace):
+    """A trace of the values of the rows that were picked: another row may have the same."""
 
     def differs(self) -> Bools:
-        differs = find_differences(self.picks.keys[:, self.entry], self.picks.valid)
-        # Another row may have the same value.
+        differs = super().differs()
         others = np.flatnonzero(differs)
-        before, after = (pc.fill_null(self._cut(p), NO_VALUE) for p in (others, others + 1))
-        same = pc.equal(before, after).to_numpy(zero_copy_only=False)
-        differs[others[same]] = False
+        before, after = self._cut(others), self._cut(others + 1)
+        equal = pc.fill_null(pc.equal(before, after), False)
+        same = pc.or_(equal, pc.and_(before.is_null(), after.is_null()))
+        differs[others[same.to_numpy(zero_copy_only=False)]] = False
         return differs
 
-    def values(self, places: Ints) -> pa.Array:
-        values = read_values(self._cut(places), self.of)
-        return values if values.type == self.type else values.cast(self.type)
-
     def _cut(self, places: Ints) -> pa.Array:
-        keys = self.picks.keys[:, self.entry].take(places)
-        rows = self.picks.order.decode(keys, pick_valid(self.picks.valid, places))
-        return cut_values(rows, self.numbers)
+        keys, order = self.picks.keys[:, self.entry].take(places), self.picks.order
+        assert isinstance(order, ValuedKeys)
+        return order.cut_values(keys, pick_valid(self.picks.valid, places))

@@ -7,7 +7,11 @@ from tests.oracle.oracle_pond import OraclePond
 from tests.oracle.world import World
 from tests.tools.changes_play import check_changes, plan_query, run
 
+from millpond.model.patterns import Pattern
+from millpond.operators.aggregation import ordered_measures
+from millpond.operators.aggregation.ordered_measures import HeldKeys
 from millpond.operators.group_by import GroupBy, Grouping
+from millpond.synopses.order_keys import OrderKeys
 
 SECOND = 1_000_000
 
@@ -70,6 +74,23 @@ INCREMENTAL = [
     " ORDER BY 1, 2 LIMIT 3",
 ]
 
+EXTREMES = "MIN(price), MAX(price), MAX(symbol), first(size), last(size), arg_max(size, price)"
+#: Rows of which extremes are asked, and how these rows leave.
+LEAVING = [
+    (T, "WEAKEST"),
+    ("trades [NOW]", "WEAKEST"),
+    ("trades [RANGE 6 SECONDS SLIDE 4 SECONDS]", "WEAKEST"),
+    (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades [RANGE 7 SECONDS] WHERE buy)", "WEAKEST"),
+    (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades [RANGE 3 SECONDS])", "STRICT"),
+    (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades)", "STRICT"),
+    ("(SELECT * FROM trades UNION ALL SELECT * FROM trades)", "MONOTONIC"),
+    ("trades", "MONOTONIC"),
+    ("(SELECT DISTINCT symbol, price, size FROM trades)", "MONOTONIC"),
+    (f"(SELECT DISTINCT symbol, price, size FROM {T})", "STRICT"),
+    ("trades [ROWS 9]", "STRICT"),
+    (f"{T} WHERE symbol IN (SELECT symbol FROM trades [RANGE 2 SECONDS])", "STRICT"),
+]
+
 CUTS = [0, 3 * SECOND, 3 * SECOND + 1, 20 * SECOND, 60 * SECOND]
 
 
@@ -112,3 +133,25 @@ def test_queries_over_the_same_groups_share_them(world: World) -> None:
     ]
     # How many rows, how many sizes, and their sum.
     assert len(grouping._measures._kept) == 3
+
+
+@pytest.mark.parametrize(("rows", "leaving"), LEAVING)
+def test_extremes_are_right_however_rows_leave(world: World, rows: str, leaving: str) -> None:
+    calls = EXTREMES if rows.startswith("trades") else "MIN(price), MAX(price), MAX(symbol)"
+    kept = []
+    with pytest.MonkeyPatch.context() as patch:
+        hold = ordered_measures.hold_keys
+
+        def note(order: OrderKeys, kinds: tuple[int, ...], found: Pattern) -> HeldKeys:
+            kept.append(found.name)
+            return hold(order, kinds, found)
+
+        patch.setattr(ordered_measures, "hold_keys", note)
+        for text in (
+            f"SELECT {calls} FROM {rows}",
+            f"SELECT buy, {calls} FROM {rows} GROUP BY buy",
+        ):
+            if "DISTINCT" not in rows or "buy" not in text:
+                check_changes(world, text, CUTS, pickled=True)
+                check_changes(world, text, CUTS, spilled=True)
+    assert set(kept) == {leaving}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, Trace
 from millpond.operators.aggregation.measures import Argument, Batch
 from millpond.operators.aggregation.row_measures import FIRST, LAST, PickedRows, ValueTrace
@@ -26,12 +24,10 @@ class PickedValue(Aggregate):
     Attributes:
         rows: The rows it is picked from.
         entry: Which of them.
-        of: The type of the value's column.
     """
 
     rows: PickedRows
     entry: int
-    of: pa.DataType
 
     @property
     def columns(self) -> tuple[int | str | None, ...]:
@@ -44,8 +40,7 @@ class PickedValue(Aggregate):
         return self.entry == FIRST
 
     def trace(self, batch: Batch) -> Trace:
-        picks = batch.trace(self.rows)
-        return ValueTrace(picks, self.entry, self.rows.numbers, self.of, self.type)
+        return ValueTrace(batch.trace(self.rows), self.entry, self.type)
 
 
 def recognize(call: AggregateCall) -> Aggregate | None:
@@ -64,9 +59,9 @@ def recognize(call: AggregateCall) -> Aggregate | None:
         call.name.startswith("arg_max"),
         call.stamps,
         call.argument.column,
+        call.of,
     )
-    entry = LAST if call.name == "last" else FIRST
-    return PickedValue(argument, call.gives, rows, entry, call.of)
+    return PickedValue(argument, call.gives, rows, LAST if call.name == "last" else FIRST)
 
 
 def _has_number(by: Argument) -> bool:

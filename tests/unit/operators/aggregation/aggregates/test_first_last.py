@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +15,7 @@ from tests.oracle.world import World
 from tests.tools.changes_play import check_changes, plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
+from millpond.operators.aggregation.aggregates.first_last import NAMES
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 
@@ -30,6 +34,7 @@ VALUES = {
 }
 #: What the greatest is looked for among.
 ORDERS = ["v", "x", "f", "d", "b", "day", "z", "v + 1", "abs(v)::UBIGINT", "ts::TIME", "ts"]
+CALLS = ("first", "last", "any_value", "arbitrary")
 ARG_CALLS = [
     ("arg_min", "t"),
     ("arg_max", "v"),
@@ -86,9 +91,7 @@ def check(world: World, text: str) -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_values_of_any_type_are_picked(number: int) -> None:
     calls = ", ".join(
-        f"{call}({name}) AS {call}_{name}"
-        for name in list(VALUES)[number::3]
-        for call in ("first", "last", "any_value", "arbitrary")
+        f"{call}({name}) AS {call}_{name}" for name in list(VALUES)[number::3] for call in CALLS
     )
     check(make_world(number), f"SELECT k, {calls} {GROUPS}")
 
@@ -100,31 +103,49 @@ def test_values_of_extremes_are_picked(number: int) -> None:
     check(make_world(number), f"SELECT k, {named} {GROUPS}")
 
 
+def test_every_function_is_compared() -> None:
+    assert set(NAMES) <= {*CALLS, *(call for call, _ in ARG_CALLS)}
+
+
 @pytest.mark.parametrize("text", INCREMENTAL)
 def test_they_stand_where_aggregates_stand(text: str) -> None:
     check(make_world(3), text)
 
 
-@pytest.mark.parametrize(
-    "call", ["last(v)", "arg_min(t, v)", "any_value(t)", "max(t)", "min(v)", "max(v) - last(v)"]
-)
+#: Of a group's pairs (v, t) in their order.
+WHOLE: dict[str, Callable[[list[tuple[int, str]]], Any]] = {
+    "last(v)": lambda rows: rows[-1][0],
+    "first(t)": lambda rows: rows[0][1],
+    "arg_min(t, v)": lambda rows: min(rows)[1],
+    "arg_max(t, v)": lambda rows: max(rows)[1],
+    "max(t)": lambda rows: max(t for _, t in rows),
+    "min(v)": lambda rows: min(rows)[0],
+    "max(v) - last(v)": lambda rows: max(rows)[0] - rows[-1][0],
+}
+
+
+@pytest.mark.parametrize("call", WHOLE)
 def test_over_a_whole_stream_they_keep_no_more_than_they_give(call: str) -> None:
     """Nothing leaves, so the two ends of each group are enough."""
-    flow = Dataflow(plan_query(make_world(1), f"SELECT k, {call} AS a FROM s GROUP BY k"))
+    plan = plan_query(make_world(1), f"SELECT k, {call} AS a FROM s GROUP BY k")
+    flow = Dataflow(plan)
     ((name, columns),) = flow.needs.items()
-    kept = []
+    groups: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+    kept, held = [], Counter[tuple[Any, ...]]()
     for step in range(12):
         at = np.arange(step * 1_000, (step + 1) * 1_000)
-        some = {
-            "__ts": at,
-            "__seq": at,
-            "k": pa.array([f"k{n % 3}" for n in at]),
-            "v": pa.array(at * 7_919 % 100_003, pa.int32()),
-            "t": pa.array([f"{n * 7_919 % 100_003:09d}" for n in at]),
-        }
+        v = at * 7_919 % 100_003
+        t = [f"{n * 31 % 100_003:09d}" for n in v.tolist()]
+        k = [f"k{n % 3}" for n in at.tolist()]
+        some = {"__ts": at, "__seq": at, "k": k, "v": pa.array(v, pa.int32()), "t": t}
         given = pa.table({c: some[c] for c in ("__ts", "__seq", *columns)})
-        flow.advance({name: given}, int(at[-1]))
+        for change in flow.advance({name: given}, int(at[-1]))[plan.key].to_pylist():
+            held[change["k"], change["a"]] += change["__sign"]
         assert not flow.failed
+        for key, *row in zip(k, v.tolist(), t, strict=True):
+            groups[key].append((row[0], row[1]))
+        expected = {(key, WHOLE[call](rows)): 1 for key, rows in groups.items()}
+        assert {row: many for row, many in held.items() if many} == expected
         kept.append(sum(s.memory for s in flow.list_state(every=True).values()))
     assert kept[-1] <= 2 * kept[3]
 
