@@ -84,6 +84,7 @@ SYNOPSIS_FILES: dict[str, tuple[str, ...]] = {
     "ordered_multiset.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "extremes.py": ("unit/synopses/test_extremes.py::test_they_give_what_multisets_give",),
     "fifo_extremes.py": ("unit/synopses/test_fifo_extremes.py::test_they_give_what_multisets_give",),
+    "key_lists.py": ("unit/synopses/test_key_lists.py::test_they_are_what_sorting_says",),
     "valued_orders.py": ("unit/synopses/test_valued_orders.py::test_values_are_read_as_they_were_written",),
     "multiset_walks.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),
     "counted_tree.py": ("unit/synopses/test_ordered_multiset.py::test_they_are_what_sorting_says",),

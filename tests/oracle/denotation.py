@@ -322,7 +322,7 @@ def _find_period(table: exp.Table) -> Period | None:
 
 
 def _order_equal_rows(tree: exp.Expr) -> None:
-    """Order what OVER finds equal by arrival, where a window function over one stream shows that.
+    """Order equal rows by arrival, where a window function or a call over one stream shows them.
 
     A table has its stream's elements by timestamp and arrival.
     """
@@ -332,6 +332,13 @@ def _order_equal_rows(tree: exp.Expr) -> None:
             continue
         if select.args.get("joins") or source.args.get("joins"):
             continue
+        place = exp.column("rowid", table=source.alias_or_name, quoted=True)
+        for call in select.find_all(exp.AnonymousAggFunc):
+            order = call.expressions[-1] if call.expressions else None
+            inside = call.find_ancestor(exp.Query, exp.Window) is not select
+            if inside or not isinstance(order, exp.Order) or isinstance(order.this, exp.Distinct):
+                continue
+            order.append("expressions", exp.Ordered(this=place.copy()))
         for window in select.find_all(exp.Window):
             if window.find_ancestor(exp.Query) is not select or window.args.get("alias"):
                 continue
@@ -348,8 +355,8 @@ def _order_equal_rows(tree: exp.Expr) -> None:
                 shows |= begins and ends and not excludes
             if shows:
                 known = window.args["order"].expressions if window.args.get("order") else []
-                place = exp.column("rowid", table=source.alias_or_name, quoted=True)
-                window.set("order", exp.Order(expressions=[*known, exp.Ordered(this=place)]))
+                terms = [*known, exp.Ordered(this=place.copy())]
+                window.set("order", exp.Order(expressions=terms))
 
 
 def _read_bound(node: PeriodBound) -> Bound:

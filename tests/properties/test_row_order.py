@@ -29,6 +29,9 @@ CALLS: dict[str, Any] = {
     "last(v)": lambda values, _: values[-1],
     "list(v)": lambda values, _: values,
     "string_agg(v, ',')": lambda values, _: ",".join(values),
+    "list(v ORDER BY n)": lambda values, numbers: _by(values, numbers),
+    "string_agg(v, ',' ORDER BY n)": lambda values, numbers: ",".join(_by(values, numbers)),
+    "last(v ORDER BY n)": lambda values, numbers: _by(values, numbers)[-1],
     "mode(v)": lambda values, _: max(values, key=Counter(values).__getitem__),
     "arg_max(v, n)": lambda values, numbers: values[numbers.index(max(numbers))],
     "arg_min(v, n)": lambda values, numbers: values[numbers.index(min(numbers))],
@@ -36,6 +39,10 @@ CALLS: dict[str, Any] = {
 _COLUMNS = ", ".join(f"{call} AS c{i}" for i, call in enumerate(CALLS))
 TEXT = f"SELECT k, {_COLUMNS} FROM s [RANGE 5 SECONDS] GROUP BY k"
 Row = tuple[int, str, str, int]
+
+
+def _by(values: list[str], numbers: list[int]) -> list[str]:
+    return [value for _, value in sorted(zip(numbers, values, strict=True), key=lambda p: p[0])]
 
 
 def answer(rows: list[Row], at: int, span: int = 5) -> list[tuple[Any, ...]]:

@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from millpond.catalog.objects import REDUCED, QueryDef, StreamDef, given_options
+from millpond.catalog.objects import QueryDef, StreamDef
 from millpond.errors import MillpondError
-from millpond.model import time
 from millpond.model.budget import Budget, parse_budget
 from millpond.model.time import Time, to_instant
 from millpond.service.components import Components
 from millpond.service.observe.explain import Explainer
+from millpond.service.observe.query_descriptions import describe_query
 from millpond.service.queries.options import check_stream_options
 from millpond.service.queries.registration_request import write_constants
 from millpond.service.results import Answer, Change, Changes
@@ -150,25 +150,7 @@ class Handle(Followable):
 
     def describe(self) -> dict[str, Any]:
         """Return the query's definition, its columns, and how far its changes are computed."""
-        definition = self.definition
-        bound = self._components.registrar.bind_or_suspend(definition)
-        definition = self.definition
-        template = definition.template
-        return {
-            "id": definition.id,
-            "name": definition.name,
-            "cql": definition.text,
-            "template": template and template.text,
-            "parameters": dict(template.constants) if template else {},
-            "options": given_options(definition.options),
-            "reduced": definition.options.get(REDUCED),
-            "active": definition.active,
-            "suspended": definition.suspended,
-            "registered_at": time.format_instant(definition.registered_at),
-            "columns": [] if bound is None else bound.output.to_json(),
-            "changes": self._components.subscriptions.progress(definition),
-            "notes": self._components.find_notes(definition, bound),
-        }
+        return describe_query(self._components, self.definition)
 
     def __repr__(self) -> str:
         found = self._components.log.version.queries.get(self.id)

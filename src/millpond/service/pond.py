@@ -41,6 +41,7 @@ from millpond.service.observe.explain import Explainer
 from millpond.service.observe.history import History, Span
 from millpond.service.observe.metrics import Metrics
 from millpond.service.observe.query_costs import QueryCost, QueryCosts
+from millpond.service.observe.query_descriptions import describe_queries
 from millpond.service.observe.spans import Spans, are_spans_wanted
 from millpond.service.observe.status import describe_status
 from millpond.service.observe.trace import trace_batch
@@ -574,6 +575,10 @@ class Pond:
         """Those of the queries whose changes are computed."""
         version = self._components.log.version
         return [query for query in queries if version.change_log(query.id) is not None]
+
+    def describe_queries(self, queries: Iterable[QueryDef]) -> Iterator[dict[str, Any]]:
+        """Describe each of the queries, as `describe` of its handle does."""
+        return describe_queries(self._components, queries)
 
     @property
     def names(self) -> Names:

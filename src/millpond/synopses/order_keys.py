@@ -8,7 +8,7 @@ first seen (`ordered_texts`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,6 +71,7 @@ def can_be_ordered(type_: pa.DataType) -> bool:
         or is_whole(type_)
         or is_time(type_)
         or pa.types.is_string(type_)
+        or pa.types.is_binary(type_)
         or pa.types.is_decimal128(type_)
         or pa.types.is_uint64(type_)
     )
@@ -280,10 +281,10 @@ class LabelKeys:
     def decode(self, keys: Ints, valid: Bools | None) -> pa.Array:
         return from_texts(self.take_texts(keys, valid), self._type)
 
-    def take_texts(self, keys: Ints, valid: Bools | None, behind: int = 0) -> pa.Array:
-        """Return the texts of keys without their first bytes; NULL where not valid, or shorter."""
+    def take_texts(self, keys: Ints, valid: Bools | None, head: Sequence[int] = ()) -> pa.Array:
+        """Return the texts of keys without their heads; NULL where not valid, or shorter."""
         distinct, places = np.unique(keys, return_inverse=True)
-        dictionary = self._texts.take(self._texts.find(distinct), behind)
+        dictionary = self._texts.take(self._texts.find(distinct), head)
         return dictionary.take(pa.array(places.ravel(), mask=to_mask(valid)))
 
     def size(self) -> int:

@@ -12,7 +12,7 @@ where it lies among all: its neighbours are the nearest of its neighbours in eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -136,9 +136,9 @@ class OrderedTexts:
             _find(labels, run, self.labels, out)
         return out
 
-    def take(self, numbers: Ints, behind: int = 0) -> pa.Array:
+    def take(self, numbers: Ints, head: Sequence[int] = ()) -> pa.Array:
         """Return the texts of numbers, as `TextNumbers.take`."""
-        return self._texts.take(numbers, behind)
+        return self._texts.take(numbers, head)
 
     def forget(self, alive: Bools) -> Ints:
         """Forget the texts where `alive` is false; return each one's new number, −1 if gone.

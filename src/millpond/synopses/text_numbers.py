@@ -10,6 +10,7 @@ INV-TEXT-1: distinct texts are numbered 0, 1, … in the order in which they fir
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 
 READ_BOOLS = types.Array(types.boolean, 1, "C", readonly=True)
+#: Parts of a head: a text in rising or in falling order.
+RISING, FALLING = -1, -2
 #: Texts that a new table has room for.
 _ROOM = 64
 #: The first sign bit of a whole number: without it, numbers compare as their bytes do.
@@ -129,27 +132,59 @@ def _keep(alive, ends, heap, new_ends, new_heap, moved):  # type: ignore[no-unty
             new_ends[count] = used
 
 
-@compiled(types.int64(READ_I64, I64, READ_I64, types.int64))
-def _measure(numbers, out, ends, behind):  # type: ignore[no-untyped-def]
-    """Find where each text begins and ends when they lie one behind the other."""
+@compiled(types.int64(READ_I64, READ_I64, READ_U8, READ_I64, I64, I64))
+def _measure(numbers, ends, heap, parts, begins, out):  # type: ignore[no-untyped-def]
+    """Find where each text begins behind its head, and where it lies when they are laid out."""
     used = 0
     for i in range(len(numbers)):
         out[i] = used
-        if numbers[i] >= 0:
-            used += max(0, ends[numbers[i] + 1] - ends[numbers[i]] - behind)
+        if numbers[i] < 0:
+            continue
+        place, end = ends[numbers[i]], ends[numbers[i] + 1]
+        for part in parts:
+            if part >= 0:
+                place += part
+                continue
+            mark = 0 if part == RISING else 255
+            while place + 1 < end:
+                if heap[place] != mark:
+                    place += 1
+                else:
+                    place += 2
+                    if heap[place - 1] == mark:
+                        break
+        begins[i] = place
+        used += max(0, end - place)
     out[len(numbers)] = used
     return used
 
 
-@compiled(types.void(READ_I64, READ_I64, READ_U8, types.int64, U8))
-def _gather(numbers, ends, heap, behind, out):  # type: ignore[no-untyped-def]
+@compiled(types.void(READ_I64, READ_I64, READ_U8, READ_I64, U8))
+def _gather(numbers, ends, heap, begins, out):  # type: ignore[no-untyped-def]
     """Lay the texts of numbers one behind the other."""
     used = 0
     for i in range(len(numbers)):
         if numbers[i] >= 0:
-            for place in range(ends[numbers[i]] + behind, ends[numbers[i] + 1]):
+            for place in range(begins[i], ends[numbers[i] + 1]):
                 out[used] = heap[place]
                 used += 1
+
+
+@compiled(types.void(READ_I64, READ_U8, types.boolean, I64, U8))
+def _mark_ends(starts, data, falling, out_ends, out):  # type: ignore[no-untyped-def]
+    """Write texts as `mark_ends` does."""
+    flip = np.uint8(255) if falling else np.uint8(0)
+    used = 0
+    for i in range(len(starts) - 1):
+        for place in range(starts[i], starts[i + 1]):
+            out[used] = data[place] ^ flip
+            used += 1
+            if data[place] == 0:
+                out[used] = ~flip
+                used += 1
+        out[used] = out[used + 1] = flip
+        used += 2
+        out_ends[i + 1] = used
 
 
 class TextNumbers:
@@ -190,19 +225,23 @@ class TextNumbers:
         """Find the numbers of texts; −1 for NULL and what was not seen before."""
         return self._walk(texts, None, False)
 
-    def take(self, numbers: Ints, behind: int = 0) -> pa.Array:
+    def take(self, numbers: Ints, head: Sequence[int] = ()) -> pa.Array:
         """Return the texts of numbers, as bytes; NULL for −1.
 
         Args:
             numbers: The numbers.
-            behind: So many bytes are left out in front; NULL for a text that is shorter.
+            head: What is left out in front, part by part: so many bytes, or a text that `mark_ends`
+                has written (`RISING`, `FALLING`). NULL for a text that is shorter.
         """
         offsets = np.empty(len(numbers) + 1, np.int64)
-        data = np.empty(_measure(numbers, offsets, self.ends, behind), np.uint8)
-        _gather(numbers, self.ends, self.heap, behind, data)
+        begins = np.zeros(len(numbers), np.int64)
+        parts = np.array(head, np.int64)
+        total = _measure(numbers, self.ends, self.heap, parts, begins, offsets)
+        data = np.empty(total, np.uint8)
+        _gather(numbers, self.ends, self.heap, begins, data)
         has_text = numbers >= 0
-        if behind:
-            has_text &= self.ends[numbers + 1] - self.ends[numbers] >= behind
+        if head:
+            has_text &= begins <= self.ends[numbers + 1]
         present = np.packbits(has_text, bitorder="little")
         buffers = [pa.py_buffer(part) for part in (present, offsets, data)]
         found = pa.Array.from_buffers(pa.large_binary(), len(numbers), buffers)
@@ -317,6 +356,27 @@ def from_texts(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     values[:, 0], values[:, 1] = words[:, 1], words[:, 0] ^ _SIGN
     buffers = [pa.py_buffer(np.packbits(present, bitorder="little")), pa.py_buffer(values)]
     return pa.Array.from_buffers(type_, len(texts), buffers)
+
+
+def mark_ends(texts: pa.Array, falling: bool) -> pa.Array:
+    """Write texts so that others can stand behind them: in order by these first.
+
+    A byte 0 gets a byte 255 behind it, and two bytes 0 are the end. So no text begins another.
+
+    Args:
+        texts: Strings or bytes; what is written for NULL is arbitrary.
+        falling: Whether they shall be in order from the greatest to the least: all bits are
+            flipped, and two bytes 255 are the end.
+
+    Returns:
+        Large binary, without NULLs.
+    """
+    starts, data = read_texts(texts)
+    ends = np.zeros(len(texts) + 1, np.int64)
+    out = np.empty(2 * (int(starts[-1] - starts[0]) + len(texts)), np.uint8)
+    _mark_ends(starts, data, falling, ends, out)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(out[: ends[-1]])]
+    return pa.Array.from_buffers(pa.large_binary(), len(texts), buffers)
 
 
 def _write_words(column: pa.Array, width: int) -> pa.Array:

@@ -38,7 +38,10 @@ QUERIES = {
     "OneRow": (f"SELECT s.k, x.c FROM s {W}, (SELECT 1 AS c) x", "aware"),
     "Project": (f"SELECT v + 1 AS x FROM s {W}", "aware"),
     "Recompute": (f"SELECT k, rank() OVER (ORDER BY v) AS x FROM s {W}", "aware"),
-    "RecomputeGroups": (f"SELECT k, list(v ORDER BY v) AS x FROM s {W} GROUP BY k", "aware"),
+    "RecomputeGroups": (
+        f"SELECT k, list(DISTINCT v ORDER BY v) AS x FROM s {W} GROUP BY k",
+        "aware",
+    ),
     "RelationVersions": ("SELECT s.k, n.d FROM s [ROWS 2], n WHERE s.k = n.k", "aware"),
     "RowsWindow": ("SELECT k, v FROM s [ROWS 2]", "aware"),
     "RStream": (f"RSTREAM(SELECT k FROM s {W})", "aware"),

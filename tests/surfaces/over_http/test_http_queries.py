@@ -68,6 +68,33 @@ def test_register_many(http):
     assert [q["name"] for q in response.json()] == ["a", f"q{response.json()[1]['id']}"]
 
 
+def test_many_are_answered_with_what_each_is(http):
+    texts = [
+        LATE,
+        "SELECT number AS n, * FROM flights [ROWS 5] WHERE delay > 1",
+        "SELECT carrier FROM flights [RANGE 1 HOUR] WHERE origin = 'A' AND delay < 1.5",
+        "ISTREAM(SELECT carrier FROM flights [RANGE 1 HOUR] WHERE delay > 1)",
+    ]
+    options = [{}, {}, {}, {"weight": 2.5, "tags": "x, y"}, {"active": False}]
+    body = [
+        {"cql": text.replace("1", str(n)), "name": f"é {n} {place}" if n % 5 == 4 else None}
+        | {"options": options[n % 5]}
+        for n in range(1, 300)
+        for place, text in enumerate(texts)
+    ]
+    body.append({"cql": "SELECT * FROM flights WHERE delay > $most", "params": {"most": 1}})
+    answer = http.post("/v1/queries", json=body)
+    assert answer.status_code == 201
+    ids = [query["id"] for query in answer.json()]
+    assert len(ids) == len(body) > 1_000
+    ids = [id for place, id in enumerate(ids) if place < 20 or place % 97 == 0] + ids[-1:]
+    each = {id: http.get(f"/v1/queries/{id}").content for id in ids}
+    answered = {query["id"]: query for query in answer.json()}
+    assert {id: json.loads(text) for id, text in each.items()} == {id: answered[id] for id in ids}
+    assert all(text in answer.content for text in each.values())
+    assert answer.content.count(b'"cql":') == len(body)
+
+
 def test_register_many_is_all_or_nothing_and_names_the_bad_one(http):
     bad = "SELECT * FROM fligths"
     response = http.post("/v1/queries", json=[{"cql": LATE}, {"cql": bad}])

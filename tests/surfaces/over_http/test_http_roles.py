@@ -746,3 +746,21 @@ def test_a_registration_replaces_nothing_of_another_owner(
             answer = callers["writer"].post("/v1/queries", json=sent)
             assert (answer.status_code, _error(answer)[0]) == refusal, (opening, sent)
     assert pond.query("of_bob").describe()["cql"] == before
+
+
+def test_each_of_many_texts_is_asked_of_the_rights(pond: Pond, callers: dict[str, httpx.Client]):
+    granted = [f"SELECT carrier FROM flights WHERE delay > {n}" for n in range(120)]
+    others = "SELECT carrier FROM flights WHERE delay > (SELECT max(amount) FROM payroll) + {}"
+    before = len(pond.queries())
+    for n in range(2):
+        texts = [*granted, others.format(n), *granted]
+        refused = callers["writer"].post("/v1/queries", json=[{"cql": text} for text in texts])
+        assert refused.status_code == 400
+        error = refused.json()["error"]
+        assert error["code"] == "CQL-201"
+        assert error["detail"].startswith("Query 120 of 241 (counting from 0).")
+        assert error["place"]["snippet"].splitlines()[0].strip() == others.format(n)
+        assert error["place"]["snippet"].splitlines()[1].index("^") == 2 + others.index("payroll")
+    assert len(pond.queries()) == before
+    made = callers["writer"].post("/v1/queries", json=[{"cql": text} for text in granted])
+    assert [query["options"] for query in made.json()] == [{"owner": "alice"}] * 120

@@ -266,6 +266,10 @@ class GuardedPond:
         rights = self._rights()
         return self._pond.followed_among(query for query in queries if rights.owns(query))
 
+    def describe_queries(self, queries: Iterable[QueryDef]) -> Iterator[dict[str, Any]]:
+        rights = self._rights()
+        return self._pond.describe_queries(query for query in queries if rights.owns(query))
+
     def query_costs(self, queries: Iterable[QueryDef] | None = None) -> list[QueryCost]:
         """What queries cost that the caller owns."""
         rights = self._rights()

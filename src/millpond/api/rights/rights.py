@@ -11,6 +11,7 @@ A statement of a kind that is not in the table here is the admin's.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from millpond.cql.tree.explain_levels import Level
 from millpond.cql.tree.statements import Statement
 from millpond.errors import MillpondError, Span
 from millpond.model.secret_options import find_literal_secret
+from millpond.planner.bind.text_names import TextNames
 from millpond.planner.resolve.named_objects import (
     NamedObject,
     find_named_objects,
@@ -55,6 +57,9 @@ STATEMENT_ROLES: dict[type[Statement], Role] = {
     statements.Show: Role.READER,
     statements.ShowCreate: Role.READER,
 }
+
+#: The names in the texts of all callers.
+_NAMES = TextNames()
 
 #: What to do about a secret in a webhook's URL.
 _SIGNED = "Leave it out: whoever receives can tell by the signature (key_env) who has sent."
@@ -126,7 +131,10 @@ class Rights:
     def check_text(self, text: str) -> None:
         """Raise CQL-201 unless a query's text names only what the caller may read."""
         if not self.caller.is_admin:
-            self._check_names(list_named_objects(text), text)
+            with suppress(MillpondError):
+                self._check_names(_NAMES.find(text), text)
+                return
+            self._check_names(list_named_objects(text), text)  # says where the name is
 
     def check_level(self, level: str) -> None:
         """Raise SERVE-713 for a level of EXPLAIN that shows others' queries."""

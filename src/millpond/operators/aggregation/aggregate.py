@@ -15,6 +15,7 @@ from millpond.operators.aggregation.measures import Argument, Batch
 from millpond.operators.aggregation.ordered_measures import Picks
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.order_keys import pick_valid, to_decimals, to_mask
+from millpond.synopses.valued_orders import OrderTerm
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class AggregateCall:
         share: The quantile, in [0, 1].
         descending: Whether the quantile counts from the greatest value.
         by: The second argument of `arg_max` and its like: what is the greatest.
+        text: The second argument, if it is a constant text.
+        order: What the call orders its rows by itself: columns, and how each of them orders.
         stamps: The columns that say in which order the rows came, of a call that shows it.
     """
 
@@ -39,6 +42,8 @@ class AggregateCall:
     share: float | None = None
     descending: bool = False
     by: Argument | None = None
+    text: str | None = None
+    order: tuple[tuple[int | str, OrderTerm], ...] = ()
     stamps: tuple[int, ...] = ()
 
 

@@ -14,11 +14,40 @@ from millpond.operators.aggregation.measures import Argument, Batch, Measure, Me
 from millpond.operators.aggregation.ordered_measures import PickedState
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.synopses.multiset_walks import GREATEST, LEAST
-from millpond.synopses.order_keys import make_order_keys, pick_valid, to_whole_numbers
-from millpond.synopses.valued_orders import ValuedKeys, write_rows
+from millpond.synopses.order_keys import pick_valid, to_whole_numbers
+from millpond.synopses.valued_orders import OrderTerm, RowOrder, ValuedKeys, write_rows
 
 #: The entries that are picked: the first row, and the last.
 FIRST, LAST = 0, 1
+
+
+@dataclass(frozen=True)
+class RowOrdering:
+    """What orders the rows of a batch, and tells them apart.
+
+    Attributes:
+        terms: Columns, and how each of them orders rows.
+        stamps: Columns (int64) that order rows behind them, and differ for each two rows.
+    """
+
+    terms: tuple[tuple[int | str, OrderTerm], ...]
+    stamps: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[int | str, ...]:
+        """The columns it reads."""
+        return (*(column for column, _ in self.terms), *self.stamps)
+
+    @property
+    def order(self) -> RowOrder:
+        """How rows are written."""
+        return RowOrder(tuple(term for _, term in self.terms), len(self.stamps))
+
+    def write(self, batch: Batch, value: int | str) -> pa.Array:
+        """Write the rows of a batch in their order, each with a value."""
+        columns = [batch.column(column) for column, _ in self.terms]
+        stamps = [to_whole_numbers(batch.column(place)) for place in self.stamps]
+        return write_rows(self.order.write(columns, stamps), batch.column(value))
 
 
 @dataclass(frozen=True)
@@ -27,17 +56,15 @@ class PickedRows(Measure):
 
     Attributes:
         argument: The rows that take part.
-        by: What orders the rows before their stamps; rows where it is NULL take no part.
-        falling: Whether the greatest of `by` comes first.
-        stamps: Columns (int64) that order the rows behind it, and tell them apart.
+        by: A column; rows where it is NULL take no part.
+        ordering: What orders the rows.
         value: The column of the value.
         of: The column's type.
     """
 
     argument: Argument
-    by: Argument | None
-    falling: bool
-    stamps: tuple[int, ...]
+    by: int | str | None
+    ordering: RowOrdering
     value: int | str
     of: pa.DataType
 
@@ -49,22 +76,16 @@ class PickedRowsState(PickedState):
     """Keeps `PickedRows`."""
 
     def __init__(self, measure: PickedRows, leaving: Pattern) -> None:
-        order = ValuedKeys(len(measure.stamps) + (measure.by is not None), measure.of)
+        order = ValuedKeys(measure.ordering.order, measure.of)
         super().__init__(order, (LEAST, GREATEST), 0.0, leaving)
         self._measure = measure
 
     def read(self, batch: Batch) -> tuple[pa.Array, Ints, Ints]:
         own = self._measure
         placed = batch.placed_weights(own.argument)
-        order = [to_whole_numbers(batch.column(place)) for place in own.stamps]
-        if own.by is not None:
-            by = batch.column(own.by.column)
-            keys = make_order_keys(by.type).encode(by, placed)
-            order = [~keys if own.falling else keys, *order]
-            if by.null_count:
-                placed = np.where(by.is_valid().to_numpy(zero_copy_only=False), placed, 0)
-        rows = write_rows(order, batch.column(own.value))
-        return rows, placed, placed.take(batch.cells.order)
+        if own.by is not None and (by := batch.column(own.by)).null_count:
+            placed = np.where(by.is_valid().to_numpy(zero_copy_only=False), placed, 0)
+        return own.ordering.write(batch, own.value), placed, placed.take(batch.cells.order)
 
 
 @dataclass(frozen=True, eq=False)

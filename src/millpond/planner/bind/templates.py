@@ -14,11 +14,13 @@ Lifting is right because the binding of a comparison does not depend on a consta
   has to become another type is lifted only where its form shows that it can.
 - INV-TEMPLATE-3: every other constant is part of the template's key.
 
-A text is not even tokenized if it differs from a tokenized text only in its constants (`_outline`):
+A text is not even tokenized if it differs from a tokenized text only in its constants
+(`outline_text`):
 
-- INV-TEMPLATE-4: an outline is stored only of a text in which the constants that `_outline` finds
-  are exactly its constant tokens. The text between constants is equal in every text of the outline,
-  and a constant's value has no influence on where tokens end, so the other tokens are equal too.
+- INV-TEMPLATE-4: an outline is stored only of a text in which the constants that `outline_text`
+  finds are exactly its constant tokens. The text between constants is equal in every text of the
+  outline, and a constant's value has no influence on where tokens end, so the other tokens are
+  equal too.
 - INV-TEMPLATE-5: what `tokenize` refuses is refused here too: a text that is not tokenized has no
   half of a surrogate pair, and is no longer than a constant may be.
 
@@ -31,6 +33,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
@@ -42,7 +45,7 @@ from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bind import Binding, bind_with_definitions
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.liftable import find_liftable
-from millpond.planner.bind.text_pattern import make_pattern
+from millpond.planner.bind.text_pattern import TextPattern, make_pattern
 from millpond.planner.resolve.names import Names
 
 #: The most shapes stored, and the most templates of one shape; the oldest are dropped first.
@@ -81,15 +84,19 @@ class QueryTemplate:
                 return False
         return True
 
-    def make_pattern(self, text: str) -> re.Pattern[str] | None:
+    def make_pattern(self, text: str) -> TextPattern | None:
         """Make a pattern of texts that `Binder.bind` binds by this template, as it did `text`.
 
-        It binds so each text that matches and whose strings have their forms. The pattern has a
-        group for each of the lifted constants, in the order of their numbers. None: there is none.
+        Its constants are the lifted ones, in the order of their numbers. None: there is none.
         """
         pieces = _CONSTANT.split(text)
         kinds = ["'" if c[0] == "'" else _number_kind(c) for c in pieces[1::2]]
-        return make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
+        pattern = make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
+        if pattern is None:
+            return None
+        forms = [form for _, _, form in sorted(self.lifted, key=itemgetter(0))]
+        needed = tuple((n, form) for n, form in enumerate(forms) if form is not None)
+        return TextPattern(pattern, needed)
 
     def fill(self, text: str, values: Sequence[str]) -> BoundQuery:
         """Bind another text, whose constants it takes."""
@@ -144,13 +151,13 @@ class Binder:
         sight = "" if seen is None else f"\0{seen}"
         if (long := self._long.get(text + sight)) is not None and self._is_current(long):
             return long.query
-        outline, values = _outline(text)
+        outline, values = outline_text(text)
         outline += sight
         known = self._outlines.get(outline) if len(text) <= LONGEST_STRING else None
         check_unicode(text, "the text", "CQL-102")
         if known is not None and (template := self._find_known(known, values)) is not None:
             return template.fill(text, values)
-        key, constants = _shape_of(tokenize(text))
+        key, constants = shape_of(tokenize(text))
         key = (*key, sight) if sight else key
         written = [token.text for token in constants]
         if (template := self._find_known(key, written)) is not None:
@@ -162,7 +169,7 @@ class Binder:
                 self._keep_long(text + sight, binding)
                 return bound
             self._keep(key, constants, binding)
-        if values == written and _places(text) == [
+        if values == written and find_constants(text) == [
             (token.start, token.end + 1) for token in constants
         ]:
             self._keep_outline(outline, key)
@@ -170,7 +177,7 @@ class Binder:
 
     def find_template(self, text: str) -> QueryTemplate | None:
         """Find the template that the query of a text was bound by; None if there is none."""
-        outline, values = _outline(text)
+        outline, values = outline_text(text)
         known = self._outlines.get(outline)
         return None if known is None else self._find_known(known, values)
 
@@ -255,7 +262,7 @@ def _is_same(found: Definition | None, definition: Definition) -> bool:
     return found is definition or found == definition
 
 
-def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
+def shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
     """Replace every constant of a token sequence by its kind; return it and the constants."""
     key: list[str] = []
     constants: list[Token] = []
@@ -276,10 +283,10 @@ def _shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
     return tuple(key), constants
 
 
-def _outline(text: str) -> tuple[str, list[str]]:
+def outline_text(text: str) -> tuple[str, list[str]]:
     """Replace the constants of a text by their kinds; return the text and the constants.
 
-    >>> _outline("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
+    >>> outline_text("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
     ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
     """
     values: list[str] = []
@@ -295,7 +302,8 @@ def _outline(text: str) -> tuple[str, list[str]]:
     return "".join(pieces), values
 
 
-def _places(text: str) -> list[tuple[int, int]]:
+def find_constants(text: str) -> list[tuple[int, int]]:
+    """Find where `outline_text` sees constants in a text: the beginning and the end of each."""
     return [match.span() for match in _CONSTANT.finditer(text)]
 
 

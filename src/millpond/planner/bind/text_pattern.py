@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 #: Texts longer than this, or with more constants, have no pattern.
 _LONGEST, _MOST_CONSTANTS = 10_000, 50
@@ -25,6 +26,30 @@ _OF_KIND = {
     "'d": r"([0-9]{1,8}\.[0-9]{1,9})",
     "'": r"'([^'\ud800-\udfff]{0,1000})'",
 }
+
+
+@dataclass(frozen=True)
+class TextPattern:
+    """The texts that one template binds, as far as a pattern can say it.
+
+    Attributes:
+        pattern: The texts; a group is a lifted constant.
+        forms: By the number of a group, the form that its string must have.
+    """
+
+    pattern: re.Pattern[str]
+    forms: tuple[tuple[int, re.Pattern[str]], ...]
+
+    def find_constants(self, text: str) -> tuple[str, ...] | None:
+        """Find the lifted constants of a text; None if the text is not one of these."""
+        match = self.pattern.fullmatch(text)
+        if match is None:
+            return None
+        constants = match.groups()
+        for group, form in self.forms:
+            if not form.fullmatch(constants[group]):
+                return None
+        return constants
 
 
 def make_pattern(

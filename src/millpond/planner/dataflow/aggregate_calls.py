@@ -21,8 +21,9 @@ from millpond.operators.aggregation.measures import Argument
 from millpond.planner.dataflow.column_types import find_expression_types
 from millpond.planner.dataflow.frame import Frame, Unsupported
 from millpond.planner.resolve.placement import find_aggregate
-from millpond.planner.resolve.row_order import is_as_arrived
+from millpond.planner.resolve.row_order import split_order
 from millpond.synopses.order_keys import can_be_ordered
+from millpond.synopses.valued_orders import OrderTerm
 
 #: The Arrow type of DuckDB's HUGEINT, which DuckDB would read back as a DECIMAL.
 HUGEINT = pa.decimal128(38, 0)
@@ -66,16 +67,18 @@ class CallReader:
         if len(arguments) == 2 and not once and name.startswith("quantile"):
             share = _number(arguments.pop())
         stamps: tuple[int, ...] = ()
+        order: list[exp.Expr] = []
         if arguments and isinstance(arguments[-1], exp.Order):
-            columns = self._find_stamps(arguments[-1])
-            if columns is None:
+            parts = split_order(arguments[-1])
+            columns = None if parts is None or ordered else self._find_stamps(parts[1])
+            if parts is None or columns is None:
                 raise Unsupported(shown)
-            stamps = columns
+            order, stamps = parts[0], columns
             arguments[-1] = arguments[-1].this
         second = arguments.pop() if len(arguments) == 2 and stamps else None
         if len(arguments) > 1 or any(
             isinstance(a, exp.Order | exp.Distinct | exp.Star) or a.find(exp.Query)
-            for a in (*arguments, *filter(None, [second]))
+            for a in (*arguments, *filter(None, [second]), *(term.this for term in order))
         ):
             raise Unsupported(shown)
         if chosen is not None and chosen.find(exp.Query) is not None:
@@ -85,20 +88,38 @@ class CallReader:
             raise Unsupported(shown)
         by = None if second is None else self._argument([second], chosen, False)[0]
         (gives,) = self.types_of([sql])
-        call = AggregateCall(name, argument, of, gives, share, descending, by, stamps)
+        text = second.this if isinstance(second, exp.Literal) and second.is_string else None
+        terms = self._read_terms(order, chosen)
+        call = AggregateCall(name, argument, of, gives, share, descending, by, text, terms, stamps)
         recognize = find_recognizers().get(name)
         found = None if recognize is None else recognize(call)
         if found is None:
             raise Unsupported(shown)
         return found
 
-    def _find_stamps(self, order: exp.Order) -> tuple[int, ...] | None:
-        """Find the columns of an ORDER BY by arrival; None if it is the query's own."""
-        if not is_as_arrived(order):
-            return None
-        places = [self._frame.find(term.this) for term in order.expressions]
+    def _find_stamps(self, terms: list[exp.Expr]) -> tuple[int, ...] | None:
+        """Find the columns of timestamp and arrival."""
+        places = [self._frame.find(term.this) for term in terms]
         found = tuple(place for place in places if place is not None)
         return found if len(found) == len(places) else None
+
+    def _read_terms(
+        self, order: list[exp.Expr], chosen: exp.Expr | None
+    ) -> tuple[tuple[int | str, OrderTerm], ...]:
+        """Read the terms of a call's own ORDER BY.
+
+        Raises:
+            Unsupported: the values of a term have no order here.
+        """
+        found = []
+        for term in order:
+            argument, of = self._argument([term.this], chosen, False)
+            if of is None or not can_be_ordered(of):
+                raise Unsupported(term.sql())
+            assert argument.column is not None
+            nulls_first = bool(term.args.get("nulls_first"))
+            found.append((argument.column, OrderTerm(of, bool(term.args.get("desc")), nulls_first)))
+        return tuple(found)
 
     def _argument(
         self, arguments: list[exp.Expr], chosen: exp.Expr | None, once: bool

@@ -8,7 +8,6 @@ same order; a query that is unusual in any way is left to it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -19,6 +18,7 @@ from millpond.engine.predicates.factor_encoder import FactorEncoder
 from millpond.engine.predicates.factor_templates import factor_template
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.templates import Binder, QueryTemplate
+from millpond.planner.bind.text_pattern import TextPattern
 from millpond.service.queries.query_stems import hash_key
 from millpond.service.queries.registration_batch import MatchedQuery, RegistrationBatch
 from millpond.service.queries.registration_request import RegistrationRequest
@@ -38,29 +38,16 @@ class _Shape:
     """What the queries of a template share.
 
     Attributes:
-        pattern: Their texts; a group is a lifted constant.
-        forms: By the number of a group, the form its string must have.
+        pattern: Their texts.
         stream_id: The stream they are matched on.
         encoder: Encodes their factors.
         changes_after: As their definitions have it.
     """
 
-    pattern: re.Pattern[str]
-    forms: tuple[tuple[int, re.Pattern[str]], ...]
+    pattern: TextPattern
     stream_id: int
     encoder: FactorEncoder
     changes_after: int
-
-    def find_constants(self, text: str) -> tuple[str, ...] | None:
-        """The lifted constants of a text, if its query is of this shape."""
-        match = self.pattern.fullmatch(text)
-        if match is None:
-            return None
-        constants = match.groups()
-        for group, form in self.forms:
-            if not form.fullmatch(constants[group]):
-                return None
-        return constants
 
 
 class BulkQueries:
@@ -116,7 +103,7 @@ class BulkQueries:
             if request.options and not _UNUSUAL.isdisjoint(map(str.lower, request.options)):
                 break
             for shape in self._shapes:
-                if (constants := shape.find_constants(request.text)) is not None:
+                if (constants := shape.pattern.find_constants(request.text)) is not None:
                     shapes.append(shape)
                     rows[shape].append(constants)
                     break
@@ -152,7 +139,6 @@ class BulkQueries:
         factors = factor_template(bound.streams[0].shapes, stream.schema)
         return _Shape(
             pattern,
-            tuple((n, form) for n, (_, _, form) in enumerate(lifted) if form is not None),
             stream.id,
             FactorEncoder(factors, [place for _, place, _ in lifted]),
             self._added.instant(self._final(bound)),

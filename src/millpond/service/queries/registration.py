@@ -24,7 +24,7 @@ from millpond.catalog.objects import (
 from millpond.catalog.sink_def import SinkDef
 from millpond.errors import MillpondError, Span
 from millpond.planner.bind.bound_query import BoundQuery
-from millpond.planner.bind.templates import Binder
+from millpond.planner.bind.templates import Binder, QueryTemplate
 from millpond.planner.dataflow.plan import plan_changes
 from millpond.service.events import Events, FollowerNeeds
 from millpond.service.queries.bulk_queries import BulkQueries
@@ -629,6 +629,10 @@ class Registrar:
         """
         seen = None if text_epoch is None else self._log.version.seen_by(text_epoch)
         return self._binder.bind(text, seen)
+
+    def find_template(self, text: str) -> QueryTemplate | None:
+        """The template by which a text was bound that knows all columns; None: there is none."""
+        return self._binder.find_template(text)
 
     def bind_registered(self, text: str, text_epoch: int | None) -> BoundQuery:
         """Bind as `bind` what was bound when it was registered; no request's end ends that.

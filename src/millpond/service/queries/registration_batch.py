@@ -185,29 +185,36 @@ class RegistrationBatch:
         return self._next_slot.keys() | {stream_id for stream_id, _ in self._shared_slots}
 
     def _move_slots(self, stream_id: int, before: Version, now: Version) -> bool:
-        """Number the new slots of a stream behind those of now; False: others would be shared."""
+        """Number the new slots of a stream behind those of now; share those that came meanwhile.
+
+        Returns:
+            False if a slot that is shared has gone.
+        """
         slots = now.slots_by_number(stream_id)
         fresh, gone = slots.compare(before.slots_by_number(stream_id))
         if any((stream_id, number) in self._shared_slots for number in gone):
             return False
         own = self._fresh[stream_id]
-        if any(slots[number].key in own for number in fresh):
-            return False
-        first = before.next_slot(stream_id)
-        shift = now.next_slot(stream_id) - first
-        if shift:
-            self.slots = [
-                s
-                if s.stream_id != stream_id
-                else SlotRef(stream_id, s.slot + shift, s.key, s.factors)
-                for s in self.slots
-            ]
-            self.leaves = [
-                x
-                if x.stream_id != stream_id or x.slot is None or x.slot < first
-                else LeafRef(x.query_id, x.leaf, stream_id, x.slot + shift)
-                for x in self.leaves
-            ]
+        moved = {own[key]: number for number in fresh if (key := slots[number].key) in own}
+        shared = set(moved)
+        next_slot = now.next_slot(stream_id)
+        if not shared and next_slot == before.next_slot(stream_id):
+            return True
+        kept: list[SlotRef] = []
+        for slot in self.slots:
+            if slot.stream_id != stream_id:
+                kept.append(slot)
+            elif slot.slot not in shared:
+                moved[slot.slot] = next_slot
+                kept.append(SlotRef(stream_id, next_slot, slot.key, slot.factors))
+                next_slot += 1
+        self.slots = kept
+        self.leaves = [
+            x
+            if x.stream_id != stream_id or x.slot is None or x.slot not in moved
+            else LeafRef(x.query_id, x.leaf, stream_id, moved[x.slot])
+            for x in self.leaves
+        ]
         return True
 
     def instant(self, at: int) -> int:

@@ -11,6 +11,7 @@ they wait for each other at the lock, in turn, and not in SQLite's sleeping busy
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sqlite3
 import threading
@@ -45,6 +46,10 @@ _SNAPSHOT_BYTES, _SNAPSHOT_SHARE = 16 << 20, 0.5
 
 #: SQLite gives back the memory of its cache behind a transaction of more rows than this.
 _MANY_ROWS = 50_000
+
+#: A statement that inserts a row and does no more, with its values; so many rows are inserted by
+#: one statement.
+_VALUES, _TOGETHER = re.compile(r"INSERT .* VALUES (\([?, ]+\))"), 50
 
 #: How many snapshots are kept: should the newest be damaged, the one before it serves.
 _SNAPSHOTS = 2
@@ -100,7 +105,25 @@ class Transaction(NotedStatements):
         assert not self._statements
         self._whole = encoded
         for sql, rows in encoded.statements:
-            self._connection.executemany(sql, rows)
+            self._execute_rows(sql, rows)
+
+    def _execute_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement once for each row; insert some rows at a time, where it only inserts.
+
+        At each statement SQLite lets other threads of Python run. So a hundred thousand statements
+        take seconds while others compute, and whoever needs the database waits for all of them.
+        """
+        values = _VALUES.fullmatch(sql)
+        whole = 0 if values is None else len(rows) - len(rows) % _TOGETHER
+        if values is not None and whole:
+            self._connection.executemany(
+                sql + f", {values[1]}" * (_TOGETHER - 1),
+                (
+                    [value for row in rows[at : at + _TOGETHER] for value in row]
+                    for at in range(0, whole, _TOGETHER)
+                ),
+            )
+        self._connection.executemany(sql, rows[whole:])
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Execute a statement that changes rows."""

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from millpond.planner.bind.templates import _CONSTANT, _number_kind, _outline
+from millpond.planner.bind.templates import _CONSTANT, _number_kind, outline_text
 from millpond.planner.bind.text_pattern import make_pattern
 
 BETWEEN = ["a", "x1", " ", "=", "-", "<", "(", ")", ", ", "1-", "2.", ".", "$", "é", '"', "٣", "\n"]
@@ -34,7 +34,7 @@ def drawn(rng: random.Random, like: str | None = None) -> str:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_matches_has_the_outline_and_the_constants(seed: int) -> None:
+def test_what_matches_has_theoutline_text_and_the_constants(seed: int) -> None:
     rng = random.Random(seed)
     matched = 0
     for _ in range(400):
@@ -42,12 +42,12 @@ def test_what_matches_has_the_outline_and_the_constants(seed: int) -> None:
         pattern = pattern_of(text)
         if pattern is None:
             continue
-        outline, _ = _outline(text)
+        outline, _ = outline_text(text)
         for _ in range(20):
             other = drawn(rng, like=text)
             match = pattern.fullmatch(other)
             if match is not None:
-                assert _outline(other) == (outline, list(match.groups())), (text, other)
+                assert outline_text(other) == (outline, list(match.groups())), (text, other)
                 matched += other != text
     assert matched > 20
 

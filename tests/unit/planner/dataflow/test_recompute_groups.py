@@ -28,8 +28,9 @@ BY_GROUP = [
     "SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v) AS n FROM s [ROWS 5]",
     f"SELECT x.k, sum(y.v) OVER (PARTITION BY x.k) AS n FROM {S} x, t [RANGE 2 SECONDS] y"
     " WHERE x.k = y.k",
-    f"SELECT k, string_agg(v::VARCHAR, ',' ORDER BY v) AS vs, count(*) AS n FROM {S} GROUP BY k",
-    f"SELECT v % 3 AS m, list(v ORDER BY v) AS vs FROM {S} GROUP BY m HAVING count(*) > 1",
+    f"SELECT k, string_agg(DISTINCT v::VARCHAR, ',' ORDER BY v::VARCHAR) AS vs, count(*) AS n"
+    f" FROM {S} GROUP BY k",
+    f"SELECT v % 3 AS m, list(DISTINCT v ORDER BY v) AS vs FROM {S} GROUP BY m HAVING count(*) > 1",
     f"SELECT k, bit_xor(v) AS x, max(v) FROM {S} GROUP BY ALL",
 ]
 
@@ -40,7 +41,7 @@ ANEW = [
         f"SELECT k, rank() OVER (PARTITION BY k ORDER BY count(*)) FROM {S} GROUP BY k",
         "over groups",
     ),
-    (f"SELECT list(v ORDER BY v) AS vs FROM {S}", "list"),
+    (f"SELECT list(DISTINCT v ORDER BY v) AS vs FROM {S}", "list"),
 ]
 
 

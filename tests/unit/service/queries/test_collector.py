@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -51,10 +52,15 @@ def test_memory_is_given_back_behind_very_many(queries, monkeypatch):
         gc.unfreeze()
 
 
-def test_a_library_that_cannot_give_memory_back_keeps_it(monkeypatch):
+def test_the_c_library_gives_all_free_memory_back_if_it_has_a_call_for_that(monkeypatch):
+    kept: list[int] = []
+    libraries = iter([SimpleNamespace(malloc_trim=kept.append), SimpleNamespace()])
+    monkeypatch.setattr(collector.ctypes, "CDLL", lambda name: next(libraries))
     collector._give_back_memory()
-    monkeypatch.setattr(collector.ctypes, "CDLL", lambda name: object())
+    assert kept == [0]
     collector._give_back_memory()
+    assert kept == [0]
+    assert next(libraries, None) is None
 
 
 _DROPPING = """

@@ -10,8 +10,15 @@ from dataclasses import dataclass, replace
 
 from millpond.operators.aggregation.aggregate import Aggregate, AggregateCall, Trace
 from millpond.operators.aggregation.measures import Argument, Batch
-from millpond.operators.aggregation.row_measures import FIRST, LAST, PickedRows, ValueTrace
-from millpond.synopses.order_keys import LabelKeys, can_be_ordered, make_order_keys
+from millpond.operators.aggregation.row_measures import (
+    FIRST,
+    LAST,
+    PickedRows,
+    RowOrdering,
+    ValueTrace,
+)
+from millpond.synopses.order_keys import can_be_ordered
+from millpond.synopses.valued_orders import OrderTerm
 
 #: The functions that this file computes.
 NAMES = ("first", "last", "any_value", "arg_min", "arg_max", "arg_min_null", "arg_max_null")
@@ -31,8 +38,7 @@ class PickedValue(Aggregate):
 
     @property
     def columns(self) -> tuple[int | str | None, ...]:
-        by = None if self.rows.by is None else self.rows.by.column
-        return (*super().columns, self.rows.value, by, *self.rows.stamps)
+        return (*super().columns, self.rows.value, self.rows.by, *self.rows.ordering.columns)
 
     @property
     def is_extreme(self) -> bool:
@@ -48,23 +54,14 @@ def recognize(call: AggregateCall) -> Aggregate | None:
     if call.of is None or not can_be_ordered(call.of) or not call.stamps or call.argument.distinct:
         return None
     assert call.argument.column is not None
-    by = call.by
-    if by is not None and not _has_number(by):
-        return None
     takes_null = call.name in ("first", "last", "arg_min_null", "arg_max_null")
     argument = Argument(chosen=call.argument.chosen) if takes_null else call.argument
-    rows = PickedRows(
-        replace(argument, type=None),
-        by,
-        call.name.startswith("arg_max"),
-        call.stamps,
-        call.argument.column,
-        call.of,
-    )
+    by, terms = None, call.order
+    if call.by is not None:
+        by, of = call.by.column, call.by.type
+        if by is None or of is None or not can_be_ordered(of):
+            return None
+        terms = ((by, OrderTerm(of, falling=call.name.startswith("arg_max"))), *terms)
+    ordering = RowOrdering(terms, call.stamps)
+    rows = PickedRows(replace(argument, type=None), by, ordering, call.argument.column, call.of)
     return PickedValue(argument, call.gives, rows, LAST if call.name == "last" else FIRST)
-
-
-def _has_number(by: Argument) -> bool:
-    """Whether values have a key of 64 bits."""
-    of = by.type
-    return of is not None and can_be_ordered(of) and not isinstance(make_order_keys(of), LabelKeys)

@@ -29,11 +29,13 @@ VALUES = {
     "d": ("DECIMAL(9,2)", [None, "1.50", "-0.01"]),
     "w": ("DECIMAL(30,2)", [None, "12345678901234567890.12", "-0.01"]),
     "b": ("BOOLEAN", [None, True, False]),
+    "u": ("BLOB", [None, b"", b"\0", b"\0\0", b"\0\xff", b"\xff", b"\xff\0", b"\xff\xff", b"a"]),
     "day": ("DATE", [None, "2013-01-01", "1969-12-31"]),
     "z": ("TIMESTAMP", [None, "2013-01-01 10:00:00", "1969-12-31 23:59:59"]),
 }
 #: What the greatest is looked for among.
 ORDERS = ["v", "x", "f", "d", "b", "day", "z", "v + 1", "abs(v)::UBIGINT", "ts::TIME", "ts"]
+ORDERS += ["t", "u", "w", "upper(t)", "v::HUGEINT"]
 CALLS = ("first", "last", "any_value", "arbitrary")
 ARG_CALLS = [
     ("arg_min", "t"),
@@ -55,11 +57,20 @@ INCREMENTAL = [
     "SELECT k, first(v) AS a FROM s [PARTITION BY k ROWS 3] GROUP BY k",
     "SELECT k, last(v) AS a FROM s [RANGE 4 SECONDS SLIDE 2 SECONDS] WHERE v > 0 GROUP BY k",
     f"SELECT k, arg_max(t, v) AS a, arg_max(v, v) AS b, arg_max(x, v) AS c {GROUPS}",
+    f"SELECT k, arg_max(t, u) FILTER (WHERE v > 0) AS a, arg_min(u, t) AS b {GROUPS}",
+    "SELECT k, arg_max(v, t) AS a, arg_min(t, w) AS b FROM s [ROWS 5] GROUP BY k",
+    f"SELECT k, last(v ORDER BY x) AS a, first(t ORDER BY b DESC NULLS FIRST, t) AS b {GROUPS}",
+    f"SELECT k, any_value(t ORDER BY u DESC, w NULLS FIRST) AS a, last(t ORDER BY w) AS b {GROUPS}",
+    f"SELECT k, arg_max(t, b ORDER BY v DESC) AS a, arg_min(v, t ORDER BY b) AS b {GROUPS}",
+    f"SELECT k, first(v ORDER BY v % 2, t) FILTER (WHERE x > 0) AS a {GROUPS}",
+    "SELECT k, last(v ORDER BY b) AS a FROM s [ROWS 9] GROUP BY k",
+    "SELECT k, last(v ORDER BY t NULLS FIRST) AS a FROM s GROUP BY k",
+    "SELECT k, arg_min_null(v, u) AS a, arg_max(u, w) AS b FROM s GROUP BY k",
 ]
 ANEW = [
     "SELECT k, last(v) AS a FROM (SELECT * FROM s [RANGE 4 SECONDS] WHERE v > 0) GROUP BY k",
-    f"SELECT k, last(v ORDER BY x) AS a {GROUPS}",
-    f"SELECT k, arg_max(v, t) AS a {GROUPS}",
+    f"SELECT k, last(v ORDER BY [x]) AS a {GROUPS}",
+    f"SELECT k, arg_max(v, [v]) AS a {GROUPS}",
     f"SELECT k, arg_max(v, x, 2) AS a {GROUPS}",
     f"SELECT k, last([v]) AS a {GROUPS}",
 ]
@@ -118,6 +129,9 @@ WHOLE: dict[str, Callable[[list[tuple[int, str]]], Any]] = {
     "first(t)": lambda rows: rows[0][1],
     "arg_min(t, v)": lambda rows: min(rows)[1],
     "arg_max(t, v)": lambda rows: max(rows)[1],
+    "arg_max(v, t)": lambda rows: max((t, v) for v, t in rows)[1],
+    "arg_min(v, t)": lambda rows: min((t, v) for v, t in rows)[1],
+    "first(v ORDER BY t DESC)": lambda rows: max((t, v) for v, t in rows)[1],
     "max(t)": lambda rows: max(t for _, t in rows),
     "min(v)": lambda rows: min(rows)[0],
     "max(v) - last(v)": lambda rows: max(rows)[0] - rows[-1][0],
