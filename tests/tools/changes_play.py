@@ -221,6 +221,7 @@ def check_changes(
     pickled: bool = False,
     schedulings: Sequence[Scheduling] = (),
     spilled: bool = False,
+    beside: Sequence[str] = (),
     **options: Any,
 ) -> Plan:
     """Raise AssertionError if a query's changes differ from the oracle's.
@@ -230,10 +231,12 @@ def check_changes(
         text: The query.
         cuts: As for `run`.
         pickled, schedulings, spilled: As for `run`.
+        beside: Other queries that run with it.
         options: Options of the plan.
     """
     plan = plan_query(world, text, **options)
-    given, _ = run(world, [plan], cuts, pickled=pickled, schedulings=schedulings, spilled=spilled)
+    plans = [plan, *(plan_query(world, other, **options) for other in beside)]
+    given, _ = run(world, plans, cuts, pickled=pickled, schedulings=schedulings, spilled=spilled)
     expected = changes(world, parse_query(text), BEFORE, cuts[-1])
     compare(given[plan.key], expected, f"{text}\ncuts {list(cuts)}\n{plan.explained}")
     return plan

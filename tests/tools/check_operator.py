@@ -35,6 +35,7 @@ from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Serving
 from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.relation_versions import RelationVersions
+from millpond.operators.shared_join import SidesDelta
 from millpond.operators.windows.rows_window import RowsWindow
 from millpond.planner.dataflow.plan import list_in_order
 
@@ -407,6 +408,10 @@ def _list_labels(node: Node) -> list[str]:
 def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
     """Check INV-DELTA-1, and that only nodes with `carries_expirations` output expirations."""
     assert delta.rows.schema.equals(node.schema), f"{node.name}: {delta.rows.schema}"
+    if isinstance(delta, SidesDelta):  # it refers to rows of its operator
+        news = [side.new for side in delta.sides or ()]
+        assert all(((after < new.at) & (new.at <= upto)).all() for new in news)
+        return
     assert len(delta) == delta.rows.num_rows == len(delta.until) == len(delta.weight)
     assert (np.diff(delta.at) >= 0).all(), f"{node.name}: rows out of order"
     assert ((after < delta.at) & (delta.at <= upto)).all(), f"{node.name}: rows of another step"

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from millpond.errors import MillpondError
 from millpond.model.kept_property import kept_property
 from millpond.model.patterns import RULES, Edge
 from millpond.operators.protocol.cost_model import (
@@ -49,19 +48,18 @@ from millpond.operators.protocol.precision import Precision, join_rows
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
 from millpond.operators.protocol.sharding import Sharding, shard_equals
-from millpond.operators.structures.join_side import (
-    PAIRS_AT_ONCE,
-    Side,
-    compact_both,
-    drop_keys,
-)
+from millpond.operators.structures.join_side import PAIRS_AT_ONCE, drop_keys
 from millpond.operators.structures.key_numbers import KeyNumbers
+from millpond.operators.structures.pairs import (
+    PairFinder,
+    check_count,
+    number_rows,
+    refuse_rows,
+)
 from millpond.operators.structures.release_rules import find_rules
-from millpond.operators.structures.releases import Releases
+from millpond.operators.structures.rows_by_key import RowsByKey
 from millpond.operators.structures.summed_side import Met, SummedSide, meet
 
-#: How many rows one step may join.
-MOST_ROWS = 5_000_000
 #: About how many digits a sum has.
 _DIGITS = 4
 
@@ -233,137 +231,55 @@ class Join(Node):
 
 
 class Joining:
-    """Runs `Join`: keeps the rows of both sides by key."""
+    """Runs `Join`: keeps the rows of both sides by key.
+
+    Attributes:
+        rows: The rows.
+    """
 
     def __init__(self, node: Join) -> None:
-        self._left_keys, self._right_keys = node.left_keys, node.right_keys
-        self._nulls_match = node.nulls_match
-        self._predicates = node.predicates
-        self._keep = node.keep
-        self._text = node.detail or "without a condition"
+        schemas = node.left.schema, node.right.schema
+        self._pairs = PairFinder(*schemas, node.predicates, node.keep, node.detail)
         self._schema = node.schema
-        both = [*node.left.schema.types, *node.right.schema.types]
-        self._pair_schema = positional_schema(both)
-        self._keys = KeyNumbers([node.left.schema.field(p).type for p in node.left_keys])
-        self._left, self._right = Side(node.left.schema), Side(node.right.schema)
-        self.purging = Purging()
         self._nodes = node.left, node.right
-        #: What constraints release; None as long as no constraint ever held.
-        self._releases: Releases | None = None
+        self.rows = RowsByKey(self._nodes, (node.left_keys, node.right_keys), node.nulls_match)
+        self.purging = Purging()
 
     def set_release_rules(self, rules: Sequence[ReleaseRule]) -> None:
-        if rules and self._releases is None:
-            self._releases = Releases(self._nodes, (self._left_keys, self._right_keys))
-        if self._releases is not None:
-            self._releases.set_rules(rules)
+        self.rows.set_release_rules(rules)
 
     def list_release_figures(self) -> list[ReleaseFigures]:
-        if self._releases is None:
-            return []
-        return self._releases.list_figures((self._left, self._right))
+        return self.rows.list_release_figures()
+
+    def take_over(self, rows: RowsByKey, lengths: tuple[int, int]) -> None:
+        """Keep the rows from now on that were kept for it: they leave windows of these lengths."""
+        rows.set_lengths(lengths)
+        rows.set_nodes(self._nodes)
+        self.rows = rows
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         if not len(inputs[0]) and not len(inputs[1]):
-            self._compact(upto)
+            self.rows.compact(upto, self.purging)
             return Delta.empty(self._schema)
-        left, left_numbers = _number_rows(inputs[0], self._left_keys, self._keys, self._nulls_match)
-        right, right_numbers = _number_rows(
-            inputs[1], self._right_keys, self._keys, self._nulls_match
-        )
-        if self._releases is not None:
-            self._releases.begin_step(
-                (left, right),
-                (left_numbers, right_numbers),
-                (self._left, self._right),
-                self._keys,
-                scalars,
-            )
+        (left, left_numbers), (right, right_numbers) = self.rows.begin_step(inputs, scalars)
+        held_left, held_right = self.rows.sides
+        count = len(self.rows.keys)
         parts: list[Delta] = []
-        if len(left) and len(self._right):
-            parts += self._probe(left, left_numbers, self._right, False, scalars)
+        if len(left) and len(held_right):
+            found = held_right.probe_in_parts(left, left_numbers, PAIRS_AT_ONCE)
+            parts += self._pairs.find_pairs(left, found, held_right, False, scalars)
         if len(left):
-            self._left.build(left, left_numbers, len(self._keys))
+            held_left.build(left, left_numbers, count)
         if len(right):
-            if len(self._left):
-                parts += self._probe(right, right_numbers, self._left, True, scalars)
-            self._right.build(right, right_numbers, len(self._keys))
-        self._compact(upto)
+            if len(held_left):
+                found = held_left.probe_in_parts(right, right_numbers, PAIRS_AT_ONCE)
+                parts += self._pairs.find_pairs(right, found, held_left, True, scalars)
+            held_right.build(right, right_numbers, count)
+        self.rows.compact(upto, self.purging)
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
-    def _probe(
-        self, delta: Delta, numbers: Ints, side: Side, held_is_left: bool, scalars: Scalars
-    ) -> Iterator[Delta]:
-        """Find the joined rows of a delta and a side, in parts.
-
-        Of a key that very many rows have, and of a join without keys, most pairs may not satisfy
-        the conditions: they are never there all at once.
-
-        Raises:
-            MillpondError: POND-405, one step joins more rows than can be held.
-        """
-        found = 0
-        for probing, held in side.probe_in_parts(delta, numbers, PAIRS_AT_ONCE):
-            part = self._find_pairs(delta, probing, side, held, held_is_left, scalars)
-            found += len(part)
-            if found > MOST_ROWS:
-                raise _refuse_rows(self._text)
-            if len(part):
-                yield part
-
-    def _find_pairs(
-        self,
-        delta: Delta,
-        probing: Ints,
-        side: Side,
-        held: Ints,
-        held_is_left: bool,
-        scalars: Scalars,
-    ) -> Delta:
-        at = np.maximum(delta.at[probing], side.at[held])
-        order = np.argsort(at, kind="stable")
-        probing, held, at = probing[order], held[order], at[order]
-        until = np.minimum(delta.until[probing], side.until[held])
-        weight = delta.weight[probing] * side.weight[held]
-        if self._predicates and len(at):
-            rows = self._gather(delta, probing, side, held, held_is_left, None)
-            places = np.flatnonzero(scalars.select(rows, self._predicates))
-            probing, held = probing[places], held[places]
-            at, until, weight = at[places], until[places], weight[places]
-        rows = self._gather(delta, probing, side, held, held_is_left, self._keep)
-        return Delta(rows, at, until, weight)
-
-    def _gather(
-        self,
-        delta: Delta,
-        probing: Ints,
-        side: Side,
-        held: Ints,
-        held_is_left: bool,
-        keep: tuple[int, ...] | None,
-    ) -> pa.RecordBatch:
-        """Gather the pairs' columns: all of them, or the columns at the places in `keep`."""
-        schema = self._pair_schema if keep is None else self._schema
-        wanted = range(len(schema)) if keep is None else keep
-        ours = delta.rows.take(pa.array(probing)).columns
-        theirs = side.rows.pick(held).columns
-        left, right = (theirs, ours) if held_is_left else (ours, theirs)
-        both = [*left, *right]
-        return pa.RecordBatch.from_arrays([both[p] for p in wanted], schema=schema)
-
-    def _compact(self, upto: int) -> None:
-        keys = self._keys if self._left_keys else None
-        sides, releases = (self._left, self._right), self._releases
-        if releases is None:
-            compact_both(*sides, keys, upto, self.purging)
-            return
-        moved = compact_both(
-            *sides, keys, upto, self.purging, lambda due: releases.release(sides, upto, due)
-        )
-        if moved is not None:
-            releases.renumber(*moved)
-
     def size(self) -> int:
-        return len(self._left) + len(self._right)
+        return self.rows.size()
 
 
 class SummedJoining:
@@ -388,13 +304,13 @@ class SummedJoining:
         if not len(inputs[0]) and not len(inputs[1]):
             return Delta.empty(self._schema)
         numbered = [
-            _number_rows(delta, places, self._keys, self._nulls_match)
+            number_rows(delta, places, self._keys, self._nulls_match)
             for delta, places in zip(inputs, self._node_keys, strict=True)
         ]
         try:
             parts = self._meet(numbered)
         except OverflowError:
-            raise _refuse_rows(self._text) from None
+            raise refuse_rows(self._text) from None
         self._compact()
         return Delta.together(parts) if parts else Delta.empty(self._schema)
 
@@ -413,8 +329,7 @@ class SummedJoining:
         found = 0
         for met in meet(self._sides, (one, other), side, place, PAIRS_AT_ONCE):
             found += len(met.event)
-            if found > MOST_ROWS:
-                raise _refuse_rows(self._text)
+            check_count(found, self._text)
             parts += self._write_rows(deltas, side[met.event], place[met.event], met)
         return parts
 
@@ -451,31 +366,3 @@ class SummedJoining:
 
     def size(self) -> int:
         return sum(side.alive for side in self._sides)
-
-
-def _number_rows(
-    delta: Delta, places: tuple[int, ...], keys: KeyNumbers, nulls_match: bool
-) -> tuple[Delta, Ints]:
-    """Select the rows that can have a partner, and number their keys."""
-    columns = [delta.rows.column(p) for p in places]
-    if not nulls_match and any(c.null_count for c in columns):
-        found = np.ones(len(delta), bool)
-        for column in columns:
-            found &= column.is_valid().to_numpy(zero_copy_only=False)
-        delta = delta.where(found)
-        columns = [delta.rows.column(p) for p in places]
-    if not places:
-        if len(delta):
-            keys.number_empty_rows()
-        return delta, np.zeros(len(delta), np.int64)
-    return delta, keys.number(columns)
-
-
-def _refuse_rows(text: str) -> MillpondError:
-    return MillpondError(
-        "POND-405",
-        "a join of the query's changes finds too many rows",
-        detail=f"In one step more than {MOST_ROWS:,} rows are joined"
-        f" ({text}): some value has very many partners.",
-        hint="Join by more columns, leave such values out, or shorten the windows.",
-    )

@@ -10,7 +10,7 @@ which evaluates the whole list of a SELECT at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,6 +65,11 @@ class Project(Unary):
         return tuple(
             (str(e.type), e.as_py()) if isinstance(e, pa.Scalar) else e for e in self.expressions
         )
+
+    def reads(self, places: Set[int]) -> tuple[Set[int], ...]:
+        if all(isinstance(e, int) for e in self.expressions):
+            return (frozenset(e for p in places if isinstance(e := self.expressions[p], int)),)
+        return super().reads(places)
 
     def trace_column(self, place: int) -> int | None:
         expression = self.expressions[place]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import pkgutil
 from collections import Counter
 from dataclasses import replace
@@ -74,6 +75,7 @@ from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
+from millpond.operators.shared_join import KeptSides, Origin, SharedJoin, find_length
 from millpond.operators.source import OneRow, RelationSource, StreamSource
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
@@ -183,24 +185,6 @@ def test_last_copy(data: st.DataObject) -> None:
     check_operator(
         node, drawn, data.draw(cuts()), RULES["distinct"], data.draw(st.sampled_from(INTERVALS))
     )
-
-
-def test_last_copies_of_many_rows_leave_when_they_are_due() -> None:
-    chance = np.random.default_rng(3)
-    at = np.sort(chance.integers(0, 4_000, 6_000))
-    lives = [
-        Life((str(key), 0.0), int(begun), int(begun + lasts))
-        for key, begun, lasts in zip(
-            chance.integers(0, 2_000, 6_000), at, chance.integers(1, 900, 6_000), strict=True
-        )
-    ]
-    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
-    for steps in (range(1, 5_000, 23), range(100, 5_001, 490)):
-        run = checking.run(node, {"one": lives}, list(steps))
-        for now in steps:
-            there = {life.row for life in lives if life.at <= now < life.until}
-            assert sum_deltas(run.deltas, now) == Counter(dict.fromkeys(there, 1))
-        assert run.left == 0
 
 
 def test_delta_star_keeps_at_most_twice_its_output() -> None:
@@ -775,22 +759,37 @@ def elements() -> GivenInput:
     return GivenInput("stream", TYPES, MONOTONIC)
 
 
-def check_window(node: Node, data: st.DataObject, rows) -> None:  # type: ignore[no-untyped-def]
-    """A window's meaning is a function of the feed and the instant, not of a bag."""
-    feed = data.draw(histories(ROWS, MONOTONIC))
+def check_window(  # type: ignore[no-untyped-def]
+    node: Node, data: st.DataObject, rows, names=("stream",)
+) -> None:
+    """A window's meaning is a function of the feeds and the instant, not of a bag."""
+    given = {name: data.draw(histories(ROWS, MONOTONIC)) for name in names}
     for at_once in ([40], [*data.draw(cuts()), 40]):
-        run = checking.run(node, {"stream": feed}, at_once)
+        run = checking.run(node, given, at_once)
         for now in range(-1, 35):
-            expected = Counter(tuple(map(normalize, row)) for row in rows(feed, now))
+            found = rows(*given.values(), now)
+            expected = Counter(tuple(map(normalize, row)) for row in found)
             assert sum_deltas(run.deltas, now) == expected, now
         checking.check_pattern(node, run.deltas)
 
 
-def test_a_copy_that_comes_when_the_last_one_has_left() -> None:
-    """A step ended at 15, and the row left then; the next step begins with that instant."""
-    node = DistinctAnnouncing(GivenInput("one", TYPES, EDGES[2]))
-    first, second = Life(("a", 0.0), 13, 15), Life(("a", 0.0), 15, 16)
-    run = checking.run(node, {}, [15, 16], late={"one": [[first], [second]]})
-    assert sum_deltas(run.deltas[:1], 15) == Counter()
-    assert sum_deltas(run.deltas, 15) == Counter([("a", 0.0)])
-    assert sum_deltas(run.deltas, 16) == Counter()
+@CONFORMANCE
+@given(st.data())
+def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
+    lengths = st.sampled_from([window for window in WINDOWS if find_length(window) is not None])
+    one, other = data.draw(lengths), data.draw(lengths)
+    left, right = elements(), GivenInput("other", TYPES, MONOTONIC)
+    keys = data.draw(st.sampled_from(((0,), ())))
+    windows = TimeWindow(left, one), TimeWindow(right, other)
+    join = Join(*windows, keys, keys, keep=(0, 1, 2, 3))
+    node = SharedJoin(KeptSides(left, right, keys, keys), (one, other), Origin(join))
+
+    def joined(ours, theirs, now):  # type: ignore[no-untyped-def]
+        sides = (
+            [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)]
+            for feed, window in ((ours, one), (theirs, other))
+        )
+        pairs = itertools.product(*sides)
+        return [a + b for a, b in pairs if not keys or (known(a) and a[0] == b[0])]
+
+    check_window(node, data, joined, ("stream", "other"))

@@ -9,7 +9,8 @@ from tests.oracle.oracle_pond import OraclePond
 from tests.tools.changes_play import plan_query
 
 from millpond.engine.dataflow.dataflow import Dataflow
-from millpond.operators import join, semijoin
+from millpond.operators import join, semijoin, shared_join
+from millpond.operators.structures import pairs
 from millpond.testing.manual_clock import ManualClock
 
 SECOND, ROWS = 1_000_000, 200
@@ -54,7 +55,7 @@ def test_pairs_in_parts_are_the_changes_of_all_pairs_at_once(
     plan = plan_query(pond.world, QUERIES[name])
     found = []
     for at_once in (1 << 22, 7, 150):
-        for module in (join, semijoin):
+        for module in (join, semijoin, shared_join):
             monkeypatch.setattr(module, "PAIRS_AT_ONCE", at_once)
         flow = Dataflow(plan)
         found.append([advance(flow, upto)[plan.key] for upto in (5 * SECOND, 40 * SECOND)])
@@ -66,7 +67,7 @@ def test_pairs_in_parts_are_the_changes_of_all_pairs_at_once(
 def test_a_join_of_too_many_rows_is_the_fault_of_its_query_alone(
     pond: OraclePond, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "MOST_ROWS", 5_000)
+    monkeypatch.setattr(pairs, "MOST_ROWS", 5_000)
     hot, band = (plan_query(pond.world, QUERIES[name]) for name in ("hot key", "band"))
     flow = Dataflow(hot, band)
     changes = advance(flow, 40 * SECOND)

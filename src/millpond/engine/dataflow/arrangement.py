@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from millpond.engine.dataflow.failures import to_millpond_error
@@ -10,9 +10,11 @@ from millpond.engine.dataflow.lenders import find_lending
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 from millpond.engine.dataflow.work import OperatorWork, find_width
 from millpond.errors import MillpondError
+from millpond.operators.join import Joining
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Serving, Stateless
 from millpond.operators.protocol.releasing import Constraints
+from millpond.operators.shared_join import KeepingSides, SharedJoin, SharedJoining
 from millpond.operators.windows.shared_window import KeepingElements
 from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
 
@@ -33,6 +35,10 @@ class Arrangement:
         work: By node key, what its operator did.
         inputs: By place, the places of the node's inputs.
         readers: By place, the places of the nodes that read its output.
+        stores: By the key of a join, that of the store of what several joins keep: of these joins
+            the one to which the store's rows are counted.
+        added: The keys of the nodes that no plan has.
+        handed: The keys of operators between which rows were handed over.
         frees: By place, the outputs that nobody needs when the node has run after all before it.
         roots: By place, the keys of the plans of which it is the root.
         widths: By place, the bytes of a row of its output, about.
@@ -54,9 +60,13 @@ class Arrangement:
         self.reads = find_needed_columns(roots)
         self.lending = find_lending(self.nodes, self.reads)
         inputs_of = self.lending.inputs_of
+        self.added: frozenset[str] = frozenset()
         if self.lending.inputs:
-            self.nodes = list(list_in_order(roots, inputs_of))
+            planned = {node.key for node in self.nodes}
+            joins = self.lending.joins
+            self.nodes = [joins.get(n.key, n) for n in list_in_order(roots, inputs_of)]
             self.reads = find_needed_columns(roots, inputs_of)
+            self.added = frozenset(node.key for node in self.nodes) - planned
         self.timed = _find_timed(self.nodes)
         known: dict[str, Operator] = {}
         done: dict[str, OperatorWork] = {}
@@ -68,6 +78,9 @@ class Arrangement:
         self.operators = {n.key: known.get(n.key) or _start_operator(n) for n in self.nodes}
         self.work = {n.key: done.get(n.key) or OperatorWork() for n in self.nodes}
         self._set_lenders(known)
+        self.handed: set[str] = set()
+        self._hand_over(known)
+        self.stores = _find_stores(self.nodes)
         self._places = places = {node.key: place for place, node in enumerate(self.nodes)}
         self.inputs = [tuple(places[i.key] for i in inputs_of(node)) for node in self.nodes]
         readers: list[dict[int, None]] = [{} for _ in self.nodes]
@@ -92,6 +105,21 @@ class Arrangement:
                 if store.lender not in (None, key):
                     store.take_back(cast(KeepingElements, known[store.lender]))
                 store.lender = key
+
+    def _hand_over(self, known: Mapping[str, Operator]) -> None:
+        """Hand over the rows of joins that others have joined, or left alone."""
+        for node in self.nodes:
+            before = known.get(node.key)
+            if isinstance(node, SharedJoin) and isinstance(before, Joining):
+                store = self.operators[node.input.key]
+                self.operators[node.key] = _start_operator(node)
+                cast(KeepingSides, store).take_over(before.rows, node.lengths)
+                self.handed |= {node.key, node.input.key}
+            elif isinstance(before, SharedJoining) and not isinstance(node, SharedJoin):
+                own = self.operators[node.key] = _start_operator(node)
+                store = known[before.store]
+                cast(Joining, own).take_over(cast(KeepingSides, store).rows, before.lengths)
+                self.handed.add(node.key)
 
     def take_back(self, keys: Iterable[str]) -> None:
         """Have the stores among some operators keep all of their elements themselves for now."""
@@ -122,6 +150,16 @@ class Arrangement:
     def _list_readers(self, node: Node) -> list[Node]:
         return [self.nodes[place] for place in self.readers[self._places[node.key]]]
 
+    def purge_stores(
+        self, intervals: Mapping[str, Collection[int | None]]
+    ) -> dict[str, Collection[int | None]]:
+        """Have what several joins keep be purged as often as any of them wants."""
+        found = dict(intervals)
+        for key, join in self.lending.joins.items():
+            store = join.input.key
+            found[store] = {*found.get(store, ()), *found.pop(key)}
+        return found
+
     def list_rates(self) -> list[OperatorRates]:
         """The rates of the operators as measured so far, in bytes, by place."""
         found = []
@@ -140,6 +178,19 @@ class Arrangement:
             some = [reader for reader in self.readers[one] if reader not in seen]
             seen.update(some)
             waiting += some
+
+
+def _find_stores(nodes: Sequence[Node]) -> dict[str, str]:
+    """Find to which joins the rows are counted that stores keep for several: the longest ones."""
+    longest: dict[str, SharedJoin] = {}
+    for node in nodes:
+        if isinstance(node, SharedJoin):
+            longest[node.input.key] = max(
+                longest.get(node.input.key, node),
+                node,
+                key=lambda one: (sorted(one.lengths, reverse=True), one.key),
+            )
+    return {join.key: store for store, join in longest.items()}
 
 
 def _find_timed(nodes: Sequence[Node]) -> set[str]:

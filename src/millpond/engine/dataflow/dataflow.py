@@ -100,17 +100,23 @@ class Dataflow:
         return {key: operator.size() for key, operator in self._flow.operators.items()}
 
     def list_work(self, *, every: bool = False) -> dict[str, OperatorWork]:
-        """List what operators did, by node key: all, or who took rows since the last time."""
+        """List what operators did, by node key: all, or who took rows since the last time.
+
+        What a store of several joins takes counts to one of them.
+        """
         found = {}
+        stores = self._flow.stores
         for key, work in self._flow.work.items():
             if every or self._listed.get(key, 0) != work.taken:
                 self._listed[key] = work.taken
-                found[key] = replace(work)
-        return found
+                kept = self._flow.work[stores[key]].seconds if key in stores else 0.0
+                found[key] = replace(work, seconds=work.seconds + kept)
+        return {key: work for key, work in found.items() if key not in self._flow.added}
 
     def count_given(self) -> dict[str, int]:
         """Count the rows that operators put out since they were made, by node key."""
-        return {key: work.given for key, work in self._flow.work.items()}
+        added = self._flow.added
+        return {key: work.given for key, work in self._flow.work.items() if key not in added}
 
     def list_state(self, *, every: bool = False) -> dict[str, OperatorState]:
         """List what operators keep: all, or those of which it changed since the last time."""
@@ -243,6 +249,7 @@ class Dataflow:
             by_node = find_purge_intervals(
                 (self._plans[key], some) for key, some in by_plan.items()
             )
+            by_node = self._flow.purge_stores(by_node)
         for node_key, some in by_node.items():
             operator = self._flow.operators[node_key]
             if not isinstance(operator, Unstartable):
@@ -267,6 +274,8 @@ class Dataflow:
             for key, operator in self._flow.operators.items()
             if isinstance(operator, Releaser)
         }
+        for key, store in self._flow.stores.items():
+            found[key] = found.pop(store)
         return {key: figures for key, figures in found.items() if figures}
 
     def attach(self, other: Dataflow) -> None:
@@ -309,6 +318,7 @@ class Dataflow:
         for node in self._flow.nodes:
             self._flow.tell(node, self._flow.operators[node.key], self._constraints)
         self._tell_purging()
+        self._limit.measure(self._flow, self._flow.handed)
 
 
 def _unite(parts: list[dict[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:

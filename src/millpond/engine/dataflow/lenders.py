@@ -15,7 +15,7 @@ INV-LEND-2: a lender does not borrow, and its selection cannot fail on a row.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,12 +24,14 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
+from millpond.engine.dataflow.shared_joins import find_shared_joins
 from millpond.engine.predicates.factors import Factors, assemble, factorize
 from millpond.engine.values.value_sets import ValueSet
 from millpond.model.schema import Field, Schema
 from millpond.model.windows import Range, Window, interval
 from millpond.operators.protocol.node import Node
 from millpond.operators.select import Select
+from millpond.operators.shared_join import SharedJoin
 from millpond.operators.windows.shared_window import KeptElements, SharedWindow
 from millpond.planner.dataflow.column_types import type_names
 
@@ -45,10 +47,12 @@ class Lending:
 
     Attributes:
         lenders: By the key of a node that keeps elements, the node that keeps them for it.
+        joins: By the key of a join, the join over kept elements that runs in its place.
         inputs: By the key of a node that has other inputs because of it, these inputs.
     """
 
     lenders: Mapping[str, Node] = field(default_factory=dict)
+    joins: Mapping[str, SharedJoin] = field(default_factory=dict)
     inputs: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
 
     def inputs_of(self, node: Node) -> tuple[Node, ...]:
@@ -63,6 +67,9 @@ class Lending:
     def describe(self) -> dict[str, str]:
         """Describe, by node key, what nodes take of others, for EXPLAIN."""
         found = {}
+        together = Counter(join.input.key for join in self.joins.values())
+        for key, join in self.joins.items():
+            found[key] = f"kept once for {together[join.input.key]} joins"
         for key, lender in self.lenders.items():
             found[key] = f"as numbers of the elements of {_name(lender)}"
             own, _ = self.inputs[key]
@@ -102,7 +109,9 @@ def find_lending(nodes: Sequence[Node], reads: Mapping[str, Set[int]]) -> Lendin
             (own,), (others,) = node.inputs, lender.inputs
             inputs[node.key] = (own, lender)
             inputs[own.key] = (others,)
-    return Lending(lenders, inputs)
+    joins = find_shared_joins(nodes)
+    inputs.update((key, join.inputs) for key, join in joins.items())
+    return Lending(lenders, joins, inputs)
 
 
 def _find_source(store: KeptElements) -> Node:

@@ -99,16 +99,23 @@ class StateLimit:
     def list_state(self, flow: Arrangement, *, every: bool = False) -> dict[str, OperatorState]:
         """List what operators keep: all, or those of which it changed since the last time.
 
-        Of operators that are gone it says that they keep nothing.
+        Of operators that are gone it says that they keep nothing. What a store of several joins
+        keeps counts to one of them.
         """
+        stores = flow.stores
         gone = self._listed.keys() - flow.operators.keys()
         found = {key: OperatorState("", 0, 0, 0) for key in gone}
         for key in gone:
             del self._listed[key]
         for node in flow.nodes:
-            key, size = node.key, self.sizes.get(node.key) or StateSize()
-            rows = flow.operators[key].size()
-            state = OperatorState(node.name, rows, size.memory, size.files)
+            key = node.key
+            if key in flow.added:
+                continue
+            held = [key, stores[key]] if key in stores else [key]
+            sizes = [self.sizes.get(one) or StateSize() for one in held]
+            rows = sum(flow.operators[one].size() for one in held)
+            memory, files = sum(s.memory for s in sizes), sum(s.files for s in sizes)
+            state = OperatorState(node.name, rows, memory, files)
             if every or self._listed.get(key) != state:
                 found[key] = self._listed[key] = state
         return found
@@ -126,8 +133,9 @@ class StateLimit:
             self._measure(flow, self._list_grown(flow))
             size = self.total()
             if size.files and size.memory + size.files <= _BACK_AT * self.memory.limit:
+                own = {flow.stores.get(key, key) for key in self.memory.own}
                 for key, one in list(self.sizes.items()):
-                    if not one.files or key in self.memory.own:
+                    if not one.files or key in own:
                         continue
                     flow.operators[key] = move_into_memory(flow.operators[key])
                     self._measure(flow, [key])
@@ -148,7 +156,8 @@ class StateLimit:
     def _keep_own(self, flow: Arrangement) -> None:
         """Keep the operators that have memory of their own within it."""
         assert self.memory is not None
-        for key, most in self.memory.own.items():
+        for join, most in self.memory.own.items():
+            key = flow.stores.get(join, join)
             if key not in flow.operators:
                 continue
             if key in self._taken:
@@ -192,6 +201,10 @@ class StateLimit:
             is_much = size is None or taken > max(known // _PART, _BYTES)
             (much if is_much else little).append(key)
         return [*much, *little[:_SOME]]
+
+    def measure(self, flow: Arrangement, keys: Iterable[str]) -> None:
+        """Measure what operators keep, of which rows were handed over."""
+        self._measure(flow, keys)
 
     def _measure(self, flow: Arrangement, keys: Iterable[str]) -> None:
         for key in keys:

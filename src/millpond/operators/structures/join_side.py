@@ -62,6 +62,61 @@ def _probe(  # type: ignore[no-untyped-def]
     return found
 
 
+@compiled(
+    types.int64(
+        *[READ_I64] * 5,
+        *[I64] * 3,
+        *[types.int64] * 4,
+        types.boolean,
+        types.boolean,
+    )
+)
+def _probe_windows(  # type: ignore[no-untyped-def]
+    numbers,
+    at,
+    head,
+    following,
+    held_at,
+    out_probe,
+    out_held,
+    span,
+    length,
+    held_length,
+    before,
+    most,
+    in_order,
+    fill,
+):
+    """Find pairs as `_probe`, where a row lives as long as a window is.
+
+    Of the held rows only those at places below `before` are looked at. Rows of a key come from the
+    last to the first: if they came in the order of their instants, all behind one that has left its
+    window have left it, too.
+    """
+    found = 0
+    for i in range(span[0], span[1]):
+        if found >= most:
+            span[1] = i
+            break
+        number = numbers[i]
+        if number < 0 or number >= len(head):
+            continue
+        row = head[number]
+        while row >= 0:
+            if row < before:
+                age = at[i] - held_at[row]
+                if age >= held_length:
+                    if in_order:
+                        break
+                elif -age < length:
+                    if fill:
+                        out_probe[found] = i
+                        out_held[found] = row
+                    found += 1
+            row = following[row]
+    return found
+
+
 class Side:
     """One input's rows, chained by key.
 
@@ -81,6 +136,8 @@ class Side:
         self.weight = np.empty(0, np.int64)
         self.tally = np.empty(0, np.int64)
         self._negative = 0
+        #: Whether the rows came in the order of their instants.
+        self._in_order = True
         #: When to count expired rows again: at an instant, or at a number of rows.
         self._half_gone_at: int = END
         self._looked_at = 0
@@ -92,6 +149,8 @@ class Side:
         """Add rows under their keys' numbers, which are below `most`."""
         base, count = len(self.rows), len(delta)
         needed = base + count
+        if base and count:
+            self._in_order &= bool(delta.at[0] >= self.at[base - 1])
         self._head = grow_array(self._head, most, -1)
         self._following = grow_array(self._following, needed, -1)
         for name, values in (
@@ -134,6 +193,36 @@ class Side:
             count = _probe(*arguments, none, none, span, most, False)
             probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
             _probe(*arguments, probing, held, span, END, True)
+            yield probing, held
+            start = int(span[1])
+
+    def probe_windows_in_parts(
+        self, delta: Delta, numbers: Ints, windows: tuple[int, int], before: int, most: int
+    ) -> Iterator[tuple[Ints, Ints]]:
+        """Find pairs as `probe_in_parts` does, of rows that are both in their windows.
+
+        Args:
+            delta: The rows that probe, in the order of their instants.
+            numbers: The numbers of their keys.
+            windows: The length of the window of the rows that probe, and of that of the rows here.
+            before: Only the rows at places below it are looked at.
+            most: As of `probe_in_parts`.
+        """
+        none = np.empty(0, np.int64)
+        arguments = (
+            np.ascontiguousarray(numbers),
+            np.ascontiguousarray(delta.at),
+            self._head,
+            self._following,
+            self.at,
+        )
+        start = 0
+        while start < len(numbers):
+            span = np.array([start, len(numbers)], np.int64)
+            rest = (*windows, before)
+            count = _probe_windows(*arguments, none, none, span, *rest, most, self._in_order, False)
+            probing, held = np.empty(count, np.int64), np.empty(count, np.int64)
+            _probe_windows(*arguments, probing, held, span, *rest, END, self._in_order, True)
             yield probing, held
             start = int(span[1])
 
@@ -204,11 +293,17 @@ class Side:
             setattr(self, name, choose_like(getattr(self, name)[:count], chosen))
         if self._negative:
             self._negative = int((self.weight < 0).sum())
+        self._in_order |= not len(self.rows)
         self._look_again()
         self._rechain()
 
     def numbers(self) -> Ints:
         return self._number[: len(self.rows)]
+
+    def set_length(self, length: int) -> None:
+        """Have rows leave as long after their instants as a window is."""
+        self.until = np.minimum(self.at + length, END)
+        self._look_again()
 
     def renumber(self, moved: Ints, most: int) -> None:
         """Take over new numbers of the keys."""

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from millpond.model.time import END
 from millpond.operators.protocol.delta import Bools, Delta, Ints
 from millpond.operators.protocol.node import Node, Scalars
 from millpond.operators.protocol.releasing import ReleaseFigures, ReleaseRule
@@ -45,12 +47,17 @@ class Releases:
     Args:
         nodes: The nodes of the left and the right input.
         places: For each side, the places of the columns that must be equal.
+        lengths: For each side, how long after its instant a row leaves; None: when the node says.
     """
 
-    def __init__(self, nodes: tuple[Node, Node], places: tuple[Sequence[int], ...]) -> None:
-        self._sides = tuple(
-            _Released(node, tuple(own)) for node, own in zip(nodes, places, strict=True)
-        )
+    def __init__(
+        self,
+        nodes: tuple[Node, Node],
+        places: tuple[Sequence[int], ...],
+        lengths: tuple[int, int] | None = None,
+    ) -> None:
+        self._sides = [_Released(node, tuple(p)) for node, p in zip(nodes, places, strict=True)]
+        self._lengths = lengths
         self._places = places
         self._watched: dict[ReleaseRule, Adherence] = {}
         self._counts = [0, 0]
@@ -61,6 +68,28 @@ class Releases:
     def set_rules(self, rules: Sequence[ReleaseRule]) -> None:
         """Release by these rules from now on. What was released is still recalled."""
         self._watched = {r: self._watched.get(r) or watch(r) for r in rules}
+
+    def set_lengths(self, lengths: tuple[int, int] | None) -> None:
+        """Have rows leave so long after their instants from now on."""
+        self._lengths = lengths
+
+    def set_nodes(self, nodes: tuple[Node, Node]) -> None:
+        """Read back rows from these inputs from now on."""
+        for released, node in zip(self._sides, nodes, strict=True):
+            released.node = node
+
+    def take_side(self, side: int, other: Releases) -> None:
+        """Take over what another join released of the rows of a side, which it kept for longer."""
+        node, self._sides[side] = self._sides[side].node, other._sides[side]
+        self._sides[side].node = node
+        self._sides[side].look_again()
+        if self._upto is None:
+            self._upto = other._upto
+
+    def forget_side(self, side: int) -> None:
+        """Forget what was released of a side: all of its rows are in memory."""
+        before = self._sides[side]
+        self._sides[side] = _Released(before.node, before.places)
 
     def begin_step(
         self,
@@ -171,6 +200,9 @@ class Releases:
             held.keep(~wanted[held.numbers()])
         for delta in scalars.recall(released.node):
             self._read += len(delta)
+            if self._lengths is not None:
+                ends = np.minimum(delta.at + self._lengths[side], END)
+                delta = replace(delta, until=ends)
             delta = delta.where(delta.until > upto)
             if not len(delta):
                 continue
@@ -196,7 +228,7 @@ class _Released:
 
     def __init__(self, node: Node, places: tuple[int, ...]) -> None:
         self.node = node
-        self._places = places
+        self.places = places
         self._filter = KeyFilter()
         #: By key: 1 if all its rows are in memory, 0 if that has to be found out.
         self._whole = np.empty(0, np.int64)
@@ -241,7 +273,7 @@ class _Released:
             until = np.zeros(len(distinct), np.int64)
             np.maximum.at(until, inverse, held.until[places])
             rows = held.rows.pick(places[first])
-            self._filter.put(hash_keys([rows.column(p) for p in self._places]), until)
+            self._filter.put(hash_keys([rows.column(p) for p in self.places]), until)
             self._whole = grow_array(self._whole, int(distinct.max()) + 1, 0)
             self._whole[distinct] = 0
             self._gone.append((int(until.max()), len(places)))
@@ -251,6 +283,10 @@ class _Released:
             held.keep(~over)
         self._look_at = max(_LEAST_ROWS, 2 * len(held))
         return bool(len(distinct))
+
+    def look_again(self) -> None:
+        """Find out anew of every key whether all its rows are in memory: it has another number."""
+        self._whole = np.empty(0, np.int64)
 
     def note_recalled(self, count: int) -> None:
         """Count rows that were read back; they are not gone any more."""

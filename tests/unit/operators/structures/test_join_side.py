@@ -59,3 +59,31 @@ def test_different_zeros_stay_different_rows() -> None:
     left = side.rows.pick(np.arange(len(side))).column(0)
     assert [str(value) for value in left.to_pylist()] == ["0.0", "-0.0"]
     assert side.weight[:2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("most", [1, 3, 1_000])
+@pytest.mark.parametrize("late", [False, True], ids=["in order", "late"])
+def test_rows_in_windows_are_found_without_their_ends(most: int, late: bool) -> None:
+    """Pairs of windows are those of rows that leave so long after they came."""
+    side = Side(positional_schema(TYPES))
+    stamps = [*range(0, 60, 3), *([1, 2] if late else [])]
+    numbers = np.arange(len(stamps)) % 2
+    side.build(delta(stamps[:20], [END] * 20), numbers[:20], 2)
+    side.build(delta(stamps[20:], [END] * len(stamps[20:])), numbers[20:], 2)
+    probing = [10, 20, 30, 40, 58]
+    own = np.array([0, 1, 0, 1, 7])
+    for length, held_length in ((1, 1), (5, 9), (100, 4), (4, END)):
+        for before in (0, 7, len(stamps)):
+            new = delta(probing, [at + length for at in probing])
+            windows = (length, held_length)
+            parts = list(side.probe_windows_in_parts(new, own, windows, before, most))
+            found = {
+                (a, b) for part in parts for a, b in zip(*map(np.ndarray.tolist, part), strict=True)
+            }
+            assert sum(len(part[0]) for part in parts) == len(found)
+            assert found == {
+                (i, j)
+                for i, at in enumerate(probing)
+                for j, other in enumerate(stamps[:before])
+                if own[i] == numbers[j] and max(at, other) < min(at + length, other + held_length)
+            }

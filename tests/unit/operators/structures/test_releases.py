@@ -68,7 +68,9 @@ class Play:
     def advance(self, second: int) -> pa.Table:
         upto, after = second * SECOND, self.flow.position
         feeds = {name: self._between(name, after, upto) for name in self.histories}
-        return self.flow.advance(feeds, upto, self._read_back)[self.key]
+        found = self.flow.advance(feeds, upto, self._read_back)
+        assert not self.flow.failed, self.flow.failed
+        return found[self.key]
 
     def figures(self) -> dict[str, ReleaseFigures]:
         found = self.flow.list_release_figures().values()

@@ -12,7 +12,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.model.time import END
-from millpond.operators import join
+from millpond.operators.structures import pairs
 from millpond.runtime import segment_inputs
 from millpond.runtime.protocol import Done, Job
 from millpond.service.changes import advance_jobs, schedule
@@ -324,7 +324,7 @@ def test_what_is_too_much_for_one_step_is_done_in_several(
     whole = pond.register(text, "whole", changes="from beginning").fetch(limit=100_000)
     assert len(whole) > 10_000
     monkeypatch.setattr(schedule, "_SHORT_STEP", 20)
-    monkeypatch.setattr(join, "MOST_ROWS", most)
+    monkeypatch.setattr(pairs, "MOST_ROWS", most)
     push(pond, (1_000, "c", 1_000))
     late = pond.register(text, "late", changes="from beginning")
     if most == 20:  # more than that are joined at one instant
@@ -342,7 +342,7 @@ def test_what_was_done_in_many_steps_is_made_again_in_many_slices(
 ) -> None:
     """A join of a key with many partners can be followed behind a restart."""
     monkeypatch.setattr(segment_inputs, "FEW", 100)
-    monkeypatch.setattr(join, "MOST_ROWS", 20_000)
+    monkeypatch.setattr(pairs, "MOST_ROWS", 20_000)
     store = tmp_path / "store"
     text = "SELECT max(a.v + b.v) AS m FROM s [RANGE 1 HOUR] a, s [RANGE 1 HOUR] b WHERE a.k = b.k"
     with open_local(store, clock) as pond:

@@ -11,10 +11,10 @@ from tests.tools.changes_play import plan_query
 from tests.tools.joined_feeds import COLUMNS, JOIN, make_pond, plan_by, run_often
 
 from millpond.engine.dataflow.dataflow import Dataflow
-from millpond.operators import join
 from millpond.operators.group_by import GroupBy
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.operators.structures import pairs
 from millpond.planner.dataflow.plan import Plan, list_in_order
 from millpond.planner.optimize.cost import find_cheapest
 from millpond.planner.optimize.rules.extremes_by_key import extremes_by_key
@@ -131,7 +131,7 @@ def test_pairs_are_avoided_where_that_costs_less(pond: OraclePond) -> None:
 def test_a_hot_key_stops_no_extreme(
     pond: OraclePond, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(join, "MOST_ROWS", 5_000)
+    monkeypatch.setattr(pairs, "MOST_ROWS", 5_000)
     rows = 400
     stamps = pa.array(range(0, rows * 1000, 1000), pa.int64())
     numbers = pa.array(range(rows))

@@ -11,9 +11,9 @@ from tests.tools.changes_play import plan_query
 from tests.tools.joined_feeds import COLUMNS, JOIN, make_pond, plan_by, run_often
 
 from millpond.engine.dataflow.dataflow import Dataflow
-from millpond.operators import join
 from millpond.operators.join import Join
 from millpond.operators.protocol.cost_model import ColumnEstimate
+from millpond.operators.structures import pairs
 from millpond.planner.dataflow.plan import list_in_order
 from millpond.planner.optimize.cost import find_cheapest
 from millpond.planner.optimize.rules.sum_by_key import sum_by_key, sum_further
@@ -121,7 +121,7 @@ def test_sums_are_kept_where_they_cost_less(pond: OraclePond) -> None:
 
 
 def test_a_hot_key_stops_no_sum(pond: OraclePond, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(join, "MOST_ROWS", 5_000)
+    monkeypatch.setattr(pairs, "MOST_ROWS", 5_000)
     plan = plan_query(pond.world, next(iter(SUMMED)))
     rows = 400
     stamps = pa.array(range(0, rows * 1000, 1000), pa.int64())
