@@ -62,7 +62,7 @@ from millpond.state.shared.place_share import PlaceShare
 from millpond.state.shared.shared_store import SharedStore, read_mark
 from millpond.state.version import REFERENCED
 
-FORMAT = "millpond store 3\n"
+FORMAT = "millpond store 4\n"
 _A_FORMAT = re.compile(r"millpond store \d+\n")
 
 _DIRECTORIES = (*REFERENCED, "aggregates", "stems", "inbox", "checkpoints")

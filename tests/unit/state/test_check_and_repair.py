@@ -106,6 +106,7 @@ def test_an_unfinished_record_is_no_damage(store, tail):
     [
         ("millpond store 1\n", "an older"),
         ("millpond store 2\n", "an older"),
+        ("millpond store 3\n", "an older"),
         ("millpond store 99\n", "another"),
     ],
 )

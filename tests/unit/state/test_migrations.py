@@ -89,9 +89,10 @@ def test_a_store_of_format_1_is_brought_forward(store):
     assert_it_lives(store)
 
 
-def test_a_store_of_format_2_gets_another_number(store):
+@pytest.mark.parametrize("format", [2, 3])
+def test_a_store_whose_files_are_the_same_gets_another_number(store, format):
     Store.open(store).close()
-    (store / "FORMAT").write_text("millpond store 2\n")
+    (store / "FORMAT").write_text(f"millpond store {format}\n")
     assert_it_lives(store)
 
 

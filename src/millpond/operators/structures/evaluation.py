@@ -121,12 +121,25 @@ def _retry_on_net_rows(
 
 
 def net_weights(delta: Delta) -> Delta:
-    """Add up the weights of equal rows with equal intervals."""
+    """Cancel the weights of equal rows with equal intervals.
+
+    Of equal rows those that came first leave first, and those that are left stay where they came:
+    a queue of what came (`synopses/fifo_extremes.py`) is of no use in another order.
+    """
     columns = [*delta.rows.columns, pa.array(delta.at), pa.array(delta.until)]
     numbers = KeyNumbers([c.type for c in columns], zeros=True).number(columns)
-    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
-    weight = np.zeros(len(first), np.int64)
-    np.add.at(weight, which, delta.weight)
-    kept = np.sort(first[weight != 0])
+    came, left = np.maximum(delta.weight, 0), np.maximum(-delta.weight, 0)
+    by_row = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[by_row], prepend=-1))
+    sizes = np.diff(np.append(starts, len(by_row)))
+    upto = np.cumsum(came[by_row])
+    upto -= np.repeat(upto[starts] - came[by_row][starts], sizes)
+    leaving = np.repeat(np.add.reduceat(left[by_row], starts), sizes) if len(starts) else upto
+    weight = np.empty(len(delta), np.int64)
+    weight[by_row] = np.clip(upto - leaving, 0, came[by_row])
+    # More leaves than came: what is left to leave counts to the last.
+    ends = starts + sizes - 1
+    weight[by_row[ends]] -= np.maximum(leaving - upto, 0)[ends]
+    kept = np.flatnonzero(weight)
     found = delta.take(kept)
-    return Delta(found.rows, found.at, found.until, weight[which[kept]])
+    return Delta(found.rows, found.at, found.until, weight[kept])

@@ -33,6 +33,8 @@ from millpond.state.shared.shared_record import key_of, list_records
 
 #: The file by which a directory is a store that is not shared.
 _STORE = "FORMAT"
+#: Earlier formats of which nothing has to be written anew.
+_READ_AS_IT_IS = ("millpond store 3",)
 #: The keys of what the directories of a store hold.
 FILES = "files/"
 #: How many records one transaction of SQLite applies.
@@ -59,6 +61,10 @@ def found_or_find(place: SharedPlace, format: str) -> str:
         place.create(FIRST, json.dumps(own).encode())
     try:
         found = json.loads(place.read(FIRST) or b"")
+        if found["format"] in _READ_AS_IT_IS:
+            # From here on the Millpond that wrote it, which would misread new files, refuses it.
+            found["format"] = own["format"]
+            place.write(FIRST, json.dumps(found).encode())
         if found["format"] == own["format"]:
             return str(found["incarnation"])
         says = f"It says {found['format']!r}; this Millpond reads {own['format']!r}."

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.errors import MillpondError
@@ -45,3 +49,37 @@ def test_weights_of_different_zeros_are_not_added_up() -> None:
     given = Delta(pa.RecordBatch.from_arrays([values], names=["c0"]), *stamps, np.array([1, 1, -1]))
     _, (texts,) = evaluate_expressions(net_weights(given), ["CAST(c0 AS VARCHAR)"], DuckDBScalars())
     assert texts.to_pylist() == ["0.0"]
+
+
+def test_of_equal_rows_the_first_leave_and_the_others_stay_where_they_came() -> None:
+    """A queue in front of which the last of three equal rows stood lost the row between them."""
+    rows = delta(("a", 1, 9, 1), ("b", 1, 9, 1), ("a", 1, 9, 2), ("c", 1, 9, 1), ("a", 1, 9, -2))
+    left = net_weights(rows)
+    assert left.rows.column(0).to_pylist() == ["b", "a", "c"]
+    assert left.weight.tolist() == [1, 1, 1]
+
+
+def test_more_may_leave_than_came() -> None:
+    left = net_weights(delta(("a", 1, 9, 1), ("b", 1, 9, -1), ("a", 1, 9, -3)))
+    assert (left.rows.column(0).to_pylist(), left.weight.tolist()) == (["b", "a"], [-1, -2])
+
+
+def test_no_rows_are_none() -> None:
+    assert len(net_weights(delta(("a", 1, 9, 1)).slice(0, 0))) == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([-2, -1, 1, 1, 2])), max_size=20))
+def test_what_is_cancelled_is_what_leaves_first(changes: list[tuple[str, int]]) -> None:
+    left: Counter[str] = Counter()
+    for value, weight in changes:
+        left[value] += max(0, -weight)
+    expected = []
+    for value, weight in changes:
+        stays = max(0, weight - left[value])
+        left[value] -= max(0, weight) - stays
+        expected += [(value, stays)] if stays else []
+    given_rows = delta(*((value, 1, 9, weight) for value, weight in changes or [("a", 1)]))
+    found = net_weights(given_rows if changes else given_rows.slice(0, 0))
+    rows = list(zip(found.rows.column(0).to_pylist(), found.weight.tolist(), strict=True))
+    assert [row for row in rows if row[1] > 0] == expected
+    assert {row[0]: -row[1] for row in rows if row[1] < 0} == dict(+left)

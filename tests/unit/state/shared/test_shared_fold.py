@@ -1,5 +1,6 @@
 """The database of a shared store: founded once, kept up, begun again when it is too late."""
 
+import json
 import sqlite3
 
 import pytest
@@ -11,6 +12,7 @@ from millpond.state.journal.snapshot import checksum_of
 from millpond.state.shared.posix_place import PosixPlace
 from millpond.state.shared.shared_fold import SharedFold, found_or_find
 from millpond.state.shared.shared_log import TRIM_SECONDS, SharedSnapshot
+from millpond.state.store import FORMAT
 
 INSERT = "INSERT OR REPLACE INTO counter VALUES (?, ?)"
 
@@ -34,11 +36,21 @@ def counters(file):
 
 def test_a_store_is_founded_once(tmp_path):
     place = PosixPlace(tmp_path)
-    first = found_or_find(place, "millpond store 3\n")
-    assert found_or_find(place, "millpond store 3\n") == first
+    first = found_or_find(place, FORMAT)
+    assert found_or_find(place, FORMAT) == first
     with pytest.raises(MillpondError, match="STORE-604"):
-        found_or_find(place, "millpond store 4\n")
+        found_or_find(place, "millpond store 9\n")
     place.write("pond.json", b"{")
+    with pytest.raises(MillpondError, match="STORE-604"):
+        found_or_find(place, FORMAT)
+
+
+def test_a_store_of_the_format_before_gets_another_number(tmp_path):
+    place = PosixPlace(tmp_path)
+    found = found_or_find(place, "millpond store 3\n")
+    assert found_or_find(place, FORMAT) == found
+    assert json.loads(place.read("pond.json")) == {"format": FORMAT.strip(), "incarnation": found}
+    assert found_or_find(place, FORMAT) == found
     with pytest.raises(MillpondError, match="STORE-604"):
         found_or_find(place, "millpond store 3\n")
 
@@ -82,22 +94,22 @@ def test_who_waited_for_hours_begins_again_from_a_snapshot(place, tmp_path):
 
 def test_a_store_is_not_founded_where_one_has_lost_its_first_object(tmp_path):
     place = PosixPlace(tmp_path / "pond")
-    incarnation = found_or_find(place, "millpond store 3\n")
+    incarnation = found_or_find(place, FORMAT)
     whole = place.read("pond.json")
     SharedFold(place, incarnation, tmp_path / "one.db").take_over("a" * 16)
     place.remove("pond.json")
     with pytest.raises(MillpondError, match=r"STORE-602.*\n.*There is no pond.json"):
-        found_or_find(place, "millpond store 3\n")
+        found_or_find(place, FORMAT)
     assert place.read("pond.json") is None, "another one would be in the way of a copy"
     place.write("pond.json", whole)
-    assert found_or_find(place, "millpond store 3\n") == incarnation
+    assert found_or_find(place, FORMAT) == incarnation
 
 
 def test_a_store_is_not_founded_in_the_directory_of_a_store_of_its_own(place):
-    place.write("FORMAT", b"millpond store 3\n")
+    place.write("FORMAT", FORMAT.encode())
     place.remove("pond.json")
     with pytest.raises(MillpondError, match="has a store of its own"):
-        found_or_find(place, "millpond store 3\n")
+        found_or_find(place, FORMAT)
 
 
 def test_a_log_that_is_gone_is_not_the_beginning_of_a_store(place, tmp_path):

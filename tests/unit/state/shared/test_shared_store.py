@@ -114,7 +114,7 @@ def test_a_directory_of_another_store_is_refused(open_store, tmp_path):
 def test_a_place_of_another_format_is_refused(open_store, url, tmp_path):
     open_store("a").close()
     pond = tmp_path / "shared" / "pond.json"
-    pond.write_text(pond.read_text().replace("store 3", "store 9"))
+    pond.write_text(pond.read_text().replace(FORMAT.strip(), "millpond store 9"))
     with pytest.raises(MillpondError, match="no shared store of this version"):
         open_store("b")
 
