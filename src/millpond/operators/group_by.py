@@ -296,14 +296,15 @@ def _how_rows_leave(rows: Node) -> Pattern:
 def _leave_as_they_came(rows: Node) -> bool:
     """Whether all rows leave, each in its turn.
 
-    On a WEAKEST edge there may be rows of a whole stream, which stay (`UNION ALL`).
+    On a WEAKEST edge there may be rows of a whole stream, which stay (`UNION ALL`), and rows of
+    several windows, of which those of one may be brought together before an instant, and not all.
     """
     if rows.edge.pattern != Pattern.WEAKEST:
         return False
     if rows.is_window:
         return True
     moving = [node for node in rows.inputs if node.edge != ATTACHED]
-    return bool(moving) and all(n.edge == rows.edge and _leave_as_they_came(n) for n in moving)
+    return len(moving) == 1 and moving[0].edge == rows.edge and _leave_as_they_came(moving[0])
 
 
 @dataclass(frozen=True, eq=False)

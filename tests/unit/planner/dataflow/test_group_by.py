@@ -80,7 +80,7 @@ LEAVING = [
     (T, "WEAKEST"),
     ("trades [NOW]", "WEAKEST"),
     ("trades [RANGE 6 SECONDS SLIDE 4 SECONDS]", "WEAKEST"),
-    (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades [RANGE 7 SECONDS] WHERE buy)", "WEAKEST"),
+    (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades [RANGE 7 SECONDS] WHERE buy)", "STRICT"),
     (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades [RANGE 3 SECONDS])", "STRICT"),
     (f"(SELECT * FROM {T} UNION ALL SELECT * FROM trades)", "STRICT"),
     ("(SELECT * FROM trades UNION ALL SELECT * FROM trades)", "MONOTONIC"),
