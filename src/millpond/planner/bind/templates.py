@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from sqlglot import exp
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import Token
 
 from millpond.catalog.objects import Definition
 from millpond.cql.parse.tokens import LONGEST_STRING, tokenize
@@ -45,6 +45,14 @@ from millpond.model.unicode_text import check_unicode
 from millpond.planner.bind.bind import Binding, bind_with_definitions
 from millpond.planner.bind.bound_query import BoundQuery
 from millpond.planner.bind.liftable import find_liftable
+from millpond.planner.bind.text_outline import (
+    CONSTANT,
+    ShapeKey,
+    find_constants,
+    number_kind,
+    outline_text,
+    shape_of,
+)
 from millpond.planner.bind.text_pattern import TextPattern, make_pattern
 from millpond.planner.resolve.names import Names
 
@@ -54,14 +62,6 @@ _MOST_TEMPLATES = 1_000
 #: Queries with long lists are large and serve as templates for no other; at most this many are
 #: stored as they are.
 _MOST_LONG = 8
-
-_ShapeKey = tuple[str, ...]
-
-#: A string, or a number that touches no name, point or sign of an exponent. What stands before it
-#: is looked at behind its first character, because `re` skips fast to one of these characters.
-_CONSTANT = re.compile(
-    r"(['\d](?:(?<=')(?<![\w$]')(?:[^']|'')*'|(?<=\d)(?<![\w$.]\d)\d*(?:\.\d+)?(?![\w$.])))"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,8 @@ class QueryTemplate:
 
         Its constants are the lifted ones, in the order of their numbers. None: there is none.
         """
-        pieces = _CONSTANT.split(text)
-        kinds = ["'" if c[0] == "'" else _number_kind(c) for c in pieces[1::2]]
+        pieces = CONSTANT.split(text)
+        kinds = ["'" if c[0] == "'" else number_kind(c) for c in pieces[1::2]]
         pattern = make_pattern(pieces, kinds, {number for number, _, _ in self.lifted})
         if pattern is None:
             return None
@@ -133,8 +133,8 @@ class Binder:
         self._moment = moment
         #: The moment of the last look, and the bindings found current at it, by identity.
         self._current: tuple[int, dict[int, Binding]] = (-1, {})
-        self._shapes: dict[_ShapeKey, _Shape] = {}
-        self._outlines: dict[str, _ShapeKey] = {}
+        self._shapes: dict[ShapeKey, _Shape] = {}
+        self._outlines: dict[str, ShapeKey] = {}
         self._long: dict[str, Binding] = {}
         self._filling = threading.Lock()
 
@@ -181,7 +181,7 @@ class Binder:
         known = self._outlines.get(outline)
         return None if known is None else self._find_known(known, values)
 
-    def _find_known(self, key: _ShapeKey, values: list[str]) -> QueryTemplate | None:
+    def _find_known(self, key: ShapeKey, values: list[str]) -> QueryTemplate | None:
         """Find a template of a known shape that is still current and takes these constants."""
         shape = self._shapes.get(key)
         if shape is None or shape.fixed is None:
@@ -191,7 +191,7 @@ class Binder:
             return None
         return template if template.takes(values) else None
 
-    def _keep_outline(self, outline: str, key: _ShapeKey) -> None:
+    def _keep_outline(self, outline: str, key: ShapeKey) -> None:
         with self._filling:
             self._outlines[outline] = key
             while len(self._outlines) > _MOST_SHAPES:
@@ -229,7 +229,7 @@ class Binder:
                 return False
         return all(self._catalog.summary(s.name) == s for s in binding.summaries)
 
-    def _keep(self, key: _ShapeKey, constants: list[Token], binding: Binding) -> None:
+    def _keep(self, key: ShapeKey, constants: list[Token], binding: Binding) -> None:
         lifted = find_liftable(binding.query, constants)
         free = {number for number, _, _ in lifted}
         fixed = {i for i in range(len(constants)) if i not in free}
@@ -260,61 +260,3 @@ def _has_long_list(tree: exp.Expr) -> bool:
 
 def _is_same(found: Definition | None, definition: Definition) -> bool:
     return found is definition or found == definition
-
-
-def shape_of(tokens: list[Token]) -> tuple[_ShapeKey, list[Token]]:
-    """Replace every constant of a token sequence by its kind; return it and the constants."""
-    key: list[str] = []
-    constants: list[Token] = []
-    number, string = TokenType.NUMBER, TokenType.STRING
-    quoted = TokenType.IDENTIFIER
-    for token in tokens:
-        kind = token.token_type
-        if kind is number:
-            constants.append(token)
-            key.append(_number_kind(token.text))
-        elif kind is string:
-            constants.append(token)
-            key.append("'s")
-        elif kind is quoted:
-            key.append('"' + token.text)
-        else:
-            key.append(token.text)
-    return tuple(key), constants
-
-
-def outline_text(text: str) -> tuple[str, list[str]]:
-    """Replace the constants of a text by their kinds; return the text and the constants.
-
-    >>> outline_text("SELECT a FROM s WHERE b > 60 AND c = 'it''s'")
-    ("SELECT a FROM s WHERE b > \\x00'i AND c = \\x00'", ['60', "it's"])
-    """
-    values: list[str] = []
-    pieces = _CONSTANT.split(text)
-    for place in range(1, len(pieces), 2):
-        constant = pieces[place]
-        if constant[0] == "'":
-            values.append(constant[1:-1].replace("''", "'"))
-            pieces[place] = "\0'"
-        else:
-            values.append(constant)
-            pieces[place] = "\0" + _number_kind(constant)
-    return "".join(pieces), values
-
-
-def find_constants(text: str) -> list[tuple[int, int]]:
-    """Find where `outline_text` sees constants in a text: the beginning and the end of each."""
-    return [match.span() for match in _CONSTANT.finditer(text)]
-
-
-def _number_kind(text: str) -> str:
-    """Return the kind of a number, by its type in DuckDB; long numbers are one more kind.
-
-    >>> [_number_kind(n) for n in ("60", "6000000000", "0.5", "1e3")]
-    ["'i", "'l", "'d", "'f"]
-    """
-    if len(text) > 18:
-        return "'" + text
-    if text.isdigit():
-        return "'i" if len(text) < 10 else "'l"
-    return "'f" if "e" in text or "E" in text else "'d"

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from millpond.cql.parse.tokens import tokenize
 from millpond.cql.print.dialect import parse_query
-from millpond.planner.bind.templates import find_constants, outline_text, shape_of
+from millpond.planner.bind.text_outline import find_constants, outline_text, shape_of
 from millpond.planner.check.constants import COMPARISONS
 from millpond.planner.resolve.named_objects import NamedObject, list_named_objects
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from millpond.planner.bind.templates import _CONSTANT, _number_kind, outline_text
+from millpond.planner.bind.text_outline import CONSTANT, number_kind, outline_text
 from millpond.planner.bind.text_pattern import make_pattern
 
 BETWEEN = ["a", "x1", " ", "=", "-", "<", "(", ")", ", ", "1-", "2.", ".", "$", "é", '"', "٣", "\n"]
@@ -17,8 +17,8 @@ CONSTANTS += ["'it''s'", "'7'", "'x 1.5 y'", "'é'", "1e5", "1.", ".5", "1234567
 
 
 def pattern_of(text: str, lifted: set[int] | None = None) -> re.Pattern[str] | None:
-    pieces = _CONSTANT.split(text)
-    kinds = ["'" if c[0] == "'" else _number_kind(c) for c in pieces[1::2]]
+    pieces = CONSTANT.split(text)
+    kinds = ["'" if c[0] == "'" else number_kind(c) for c in pieces[1::2]]
     return make_pattern(pieces, kinds, set(range(len(kinds))) if lifted is None else lifted)
 
 
