@@ -14,6 +14,7 @@ from sqlglot import parse_one
 
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
+from millpond.engine.matching.results_structure import ORDER, MatchReader
 from millpond.engine.matching.stem_snapshot import StemSnapshot
 from millpond.engine.predicates.factors import factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
@@ -109,6 +110,32 @@ def test_what_is_folded_has_the_live_slots_of_all_parts(store: str) -> None:
     assert failed_slots(folded) == {1}
     whole = match(ELEMENTS, stem_of("v > 500", "FALSE", "FALSE", "v < 7"), ScalarEvaluator())
     assert in_order(folded).equals(in_order(whole.to_table()))
+
+
+def test_matches_with_like_elements_side_by_side_are_folded_with_their_orders(store: str) -> None:
+    """Each part has an order of its own, and what matches is read by it."""
+    random = np.random.default_rng(3)
+    elements = pa.table(
+        {
+            "v": random.integers(0, 1_000, 40_000).astype(np.int32),
+            "s": random.choice(["x", "7"], 40_000),
+        }
+    )
+    bounds = [(300 + n, 700 + 3 * n) for n in range(80)]
+    of_v = [f"v > {low} AND v < {high}" for low, high in bounds]
+    of_s = [f"{text} AND s = 'x'" for text in of_v]
+    parts = [write_matches(store, elements, stem_of(*of_v))[1]]
+    parts.append(write_matches(store, elements, stem_of(*["FALSE"] * 80, *of_s))[1])
+    tables = [open_arrow(part.path) for part in parts]
+    assert all(table["encoding"].to_pylist().count(ORDER) == 1 for table in tables)
+    file = fold_matches(store, tables, range(40, 120))
+    reader = MatchReader(open_arrow(file.path, file.checksum))
+    assert reader.slots.tolist() == list(range(40, 120))
+    values, names = elements["v"].to_numpy(), np.array(elements["s"].to_pylist())
+    for slot in range(40, 120):
+        low, high = bounds[slot % 80]
+        chosen = (values > low) & (values < high) & ((names == "x") | (slot < 80))
+        assert reader.rows(slot, 0, 40_000).tolist() == np.flatnonzero(chosen).tolist()
 
 
 def test_a_task_does_not_hold_the_matches_of_all_queries(store: str) -> None:
