@@ -132,6 +132,23 @@ def transpose_tile(tile: Words) -> None:  # pragma: no cover - compiled
     _swap_twice(tile, 2, uint64(0x3333333333333333), uint64(0x5555555555555555))
 
 
+@njit(inline="always")
+def list_ones(word: Any, base: Any, out: Any, found: Any) -> Any:  # pragma: no cover - compiled
+    """Write the places of a word's ones to `out` from place `found` on; return where it ends.
+
+    Always four at a time, however many there are (Lemire: the exit of a loop that counts is
+    mispredicted): `out` has three places more, and those beyond the last are overwritten later.
+    """
+    ones = popcount(word)
+    done = uint64(0)
+    while done < ones:
+        for k in range(4):
+            out[found + done + uint64(k)] = base + zeros_below(word)
+            word &= word - uint64(1)
+        done += uint64(4)
+    return found + ones
+
+
 @compiled(types.int64(READ_U64, types.int64, types.int64))
 def count_ones(words: Words, low: int, high: int) -> int:  # pragma: no cover - compiled
     """Count the ones with numbers in [low, high)."""

@@ -27,7 +27,7 @@ import pyarrow as pa
 from numba import int32, int64, njit, types, uint8, uint16, uint64
 
 from millpond.engine.values.region_codes import CodableColumn, coder_for
-from millpond.model.bit_matrix import popcount, trailing_zeros, zeros_below
+from millpond.model.bit_matrix import list_ones, trailing_zeros
 from millpond.model.compiled import I64, READ_I64, READ_U8, U8, U64, compiled
 
 #: Elements of a block, as a power of two: a place in it takes two bytes.
@@ -45,7 +45,7 @@ _U16 = types.Array(types.uint16, 1, "C")
 _READ_U16 = types.Array(types.uint16, 1, "C", readonly=True)
 _U64_2D = types.Array(types.uint64, 2, "C")
 
-#: Numbers of a list beyond its last, see `_list_ones`.
+#: Numbers of a list beyond its last, see `list_ones`.
 _SLACK = 4
 
 Order = npt.NDArray[np.uint16]
@@ -285,23 +285,6 @@ def _write(
 
 
 @njit(inline="always")
-def _list_ones(word: Any, base: Any, out: Any, found: Any) -> Any:
-    """Write the places of a word's ones, from `base` on; return how many there are then.
-
-    Always four at a time, however many there are (Lemire: the exit of a loop that counts is
-    mispredicted); places beyond the last are overwritten later.
-    """
-    ones = popcount(word)
-    done = uint64(0)
-    while done < ones:
-        for k in range(4):
-            out[found + done + uint64(k)] = base + zeros_below(word)
-            word &= word - uint64(1)
-        done += uint64(4)
-    return found + ones
-
-
-@njit(inline="always")
 def _open_block(data: Any, order: Any, block: Any, places: Any, held: Any) -> None:
     """Set the bits of a block's elements that match."""
     base = uint64(block) << uint64(_BLOCK)
@@ -323,7 +306,7 @@ def _open_block(data: Any, order: Any, block: Any, places: Any, held: Any) -> No
                 # Without one it is the next byte, which is masked out.
                 word |= (uint64(data[at]) & (uint64(0) - is_used)) << uint64(8 * j)
                 at += is_used
-            found = _list_ones(word, base + first, places, found)
+            found = list_ones(word, base + first, places, found)
     held[:] = uint64(0)
     for i in range(found):
         row = uint64(order[places[uint64(i)]])
@@ -343,7 +326,7 @@ def _list_held(held: Any, base: Any, low: Any, high: Any, out: Any, found: Any) 
             word &= uint64(0xFFFFFFFFFFFFFFFF) << (low & uint64(63))
         if w == last:
             word &= uint64(0xFFFFFFFFFFFFFFFF) >> (uint64(63) - ((high - uint64(1)) & uint64(63)))
-        found = _list_ones(word, base + (uint64(w) << uint64(6)), out, found)
+        found = list_ones(word, base + (uint64(w) << uint64(6)), out, found)
     return found
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import int64, njit, types, uint8, uint32, uint64
 
-from millpond.model.bit_matrix import popcount, zeros_below
+from millpond.model.bit_matrix import list_ones
 from millpond.model.compiled import I64, READ_U8, READ_U32, compiled
 
 _BLOCK = 14
@@ -74,26 +74,13 @@ def rows_of_gaps(
 
 @njit(inline="always")
 def _ones_of_block(bits: Any, query: Any, first: Any, last: Any, rows: Any) -> Any:
-    """Write the places of the ones to `rows[1:]`, as 1 + row in the block; return how many.
-
-    Always eight at a time, however many there are (Lemire: the exit of a loop that counts is
-    mispredicted); places beyond the last are overwritten later.
-    """
+    """Write the places of the ones to `rows[1:]`, as 1 + row in the block; return how many."""
     one = uint64(1)
     rows[0] = uint32(0)
-    found = uint64(0)
+    upto = one
     for w in range(first, last):
-        word = bits[query, w]
-        base = ((w - first) << uint64(6)) + one
-        ones = popcount(word)
-        done = uint64(0)
-        while done < ones:
-            for k in range(8):
-                rows[found + done + uint64(k) + one] = uint32(base + zeros_below(word))
-                word &= word - one
-            done += uint64(8)
-        found += ones
-    return found
+        upto = list_ones(bits[query, w], ((w - first) << uint64(6)) + one, rows, upto)
+    return upto - one
 
 
 @compiled(types.int64(_U64_2D, I64, int64, _U8, I64))

@@ -238,9 +238,8 @@ class _BatchMatch:
         encoding = np.where(alive, choose_encoding(counts, self.rows), _NO_MATCH)
         if clustered is not None:
             self._keep_clustered(slots, counts, out, encoding)
-            self._clustering.restore(
-                out, np.append(np.flatnonzero(encoding != _NO_MATCH), deferred)
-            )
+            others = np.flatnonzero((encoding != _NO_MATCH) & (encoding != ALL))
+            self._clustering.restore(out, np.append(others, deferred))
         for position in deferred:
             rows = rows_of_bits(out[position], 0, self.rows)
             self._undecided[int(slots[position])] = rows.astype(np.uint32)
