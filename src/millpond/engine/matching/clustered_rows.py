@@ -242,7 +242,6 @@ def _write(
         query = uint64(chosen[i])
         begin = at
         at += uint64(4) * blocks
-        fits = True
         for block in range(blocks):
             _put_number(out, begin + uint64(4) * block, at - begin)
             first = block * of_block
@@ -272,13 +271,12 @@ def _write(
                     at = place
                 out[flags + group] = uint8(present)
             if at - begin > uint64(most[i]):
-                fits = False
                 break
         # At least one byte is behind the last, as reading looks at one too many.
         for _ in range(uint64(8) - (at & uint64(7))):
             out[at] = uint8(0)
             at += one
-        if not fits or at - begin > uint64(most[i]):
+        if at - begin > uint64(most[i]):
             at = begin
         ends[i] = at
     return int64(at)

@@ -73,7 +73,7 @@ class Clustering:
         if not self._gains or share < _ABOVE:
             return None
         if not len(self.order):
-            ranked = _rank_by_use(self._blocks)
+            ranked = rank_by_use(self._blocks)
             self.order = cluster([self._column(name) for name in ranked], self._rows)
         if self._taken is None:
             self._taken = take_in_order(self._codes, self.order)
@@ -103,7 +103,7 @@ class Clustering:
         restore_rows(bits, chosen.astype(np.int64), self.order)
 
 
-def _rank_by_use(blocks: Sequence[Block]) -> list[str]:
+def rank_by_use(blocks: Sequence[Block]) -> list[str]:
     """Name the attributes of some blocks, those first that most queries look at."""
     uses: Counter[str] = Counter()
     for block in blocks[:: 1 + len(blocks) // _BLOCKS]:

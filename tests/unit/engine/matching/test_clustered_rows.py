@@ -124,6 +124,7 @@ def test_rows_come_back(rows: int, shares: list[float], seed: int, cuts: list[in
         own = data[start:upto].copy()  # nothing behind it may be looked at
         start = upto
         assert len(own) % 8 == 0
+        assert own[-1] == 0  # reading looks at one byte behind the last
         wanted = found[query]
         whole = rows_of_clustered(own, order, len(wanted), 0, rows, rows, rows)
         assert whole.tolist() == wanted.tolist()

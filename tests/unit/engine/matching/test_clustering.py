@@ -9,12 +9,12 @@ import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millpond.engine.matching.clustering import Clustering, rank_by_use
 from millpond.engine.matching.match import match
 from millpond.engine.matching.query_stem import snapshot_queries
 from millpond.engine.matching.results_structure import (
     CLUSTERED,
     GAPS,
-    LIST,
     ORDER,
     SCHEMA,
     Matches,
@@ -23,7 +23,9 @@ from millpond.engine.matching.results_structure import (
 )
 from millpond.engine.predicates.factors import Factors, factorize
 from millpond.engine.scalars.evaluator import ScalarEvaluator
+from millpond.engine.values.region_codes import CodableColumn
 from millpond.engine.values.value_sets import Domain, interval
+from millpond.model.bit_matrix import bits_of_rows
 from millpond.model.schema import Field, Schema
 
 SCHEMA_OF = Schema(tuple(Field(name, "INTEGER") for name in "abcde"))
@@ -120,25 +122,55 @@ def test_every_query_is_read_as_it_was_matched(
     check(table, queries, match(table, snapshot_queries(queries.items(), SCHEMA_OF), SCALAR))
 
 
-def test_few_elements_and_few_matches_stay_as_they_came() -> None:
-    for table, width in ((elements(16_383), 0.57), (elements(50_000), 0.32)):
-        queries = ranges(300, width)
-        matches = match(table, snapshot_queries(queries.items(), SCHEMA_OF), SCALAR)
-        assert not {CLUSTERED, ORDER} & set(matches.to_table()["encoding"].to_pylist())
-        check(table, queries, matches)
+@pytest.mark.parametrize(("rows", "queries", "width"), [(16_383, 300, 0.57), (20_000, 512, 0.36)])
+def test_few_elements_and_few_matches_stay_as_they_came(
+    rows: int, queries: int, width: float
+) -> None:
+    table, wanted = elements(rows), ranges(queries, width)
+    matches = match(table, snapshot_queries(wanted.items(), SCHEMA_OF), SCALAR)
+    assert not {CLUSTERED, ORDER} & set(matches.to_table()["encoding"].to_pylist())
+    check(table, wanted, matches)
 
 
-def test_queries_that_gain_nothing_are_kept_otherwise() -> None:
-    """Every other element of a value matches, so that there are no clumps."""
-    rows = 30_000
-    table = pa.table({name: pa.array(np.arange(rows) % 64, pa.int32()) for name in "abcde"})
-    queries = {
-        slot: Factors(sets=(("a", interval(Domain.INT32, slot % 60, slot % 60 + 2)),))
-        for slot in range(200)
-    }
-    matches = match(table, snapshot_queries(queries.items(), SCHEMA_OF), SCALAR)
-    assert set(matches.to_table()["encoding"].to_pylist()) <= {CLUSTERED, ORDER, GAPS, LIST}
+def test_queries_that_gain_little_are_kept_otherwise() -> None:
+    """Each looks at one of so many attributes that the order is of the others."""
+    names, rows = [f"v{n}" for n in range(20)], 20_000
+    random = np.random.default_rng(2)
+    table = pa.table({n: random.integers(0, SPAN, rows).astype(np.int32) for n in names})
+    values = interval(Domain.INT32, 1_000, 1_600)
+    queries = {slot: Factors(sets=((names[slot % 20], values),)) for slot in range(200)}
+    schema = Schema(tuple(Field(name, "INTEGER") for name in names))
+    matches = match(table, snapshot_queries(queries.items(), schema), SCALAR)
     check(table, queries, matches)
+    kept = [row for row in matches.to_table().to_pylist() if row["encoding"] != ORDER]
+    assert {row["encoding"] for row in kept} == {CLUSTERED, GAPS}
+    for row in kept:
+        at_most = 0.8 if row["encoding"] == CLUSTERED else 1
+        assert len(row["data"]) <= at_most * int(least_bytes(row["count"], rows))
+
+
+def test_a_batch_that_gains_little_is_not_ordered_further() -> None:
+    rows = 20_000
+    column = CodableColumn(elements(rows)["a"], Domain.INT32)
+    snapshot = snapshot_queries(ranges(100, 0.5, names="a").items(), SCHEMA_OF)
+    clustering = Clustering(rows, snapshot.blocks, lambda _: column)
+    clustering.begin(np.zeros((1, rows), np.int32))
+    assert clustering.take(0.06) is not None
+    scattered = np.stack([bits_of_rows(np.arange(first, rows, 16), rows) for first in range(3)])
+    counts = np.bitwise_count(scattered).sum(axis=1)
+    written = clustering.write(scattered, np.arange(3), least_bytes(counts, rows))
+    assert len(written.queries) == 0
+    assert clustering.take(0.06) is None
+
+
+def test_what_most_queries_look_at_comes_first() -> None:
+    queries = ranges(50, 0.5, names="d") | {
+        100 + slot: query for slot, query in ranges(150, 0.5, names="bd").items()
+    }
+    either = tuple((name, interval(Domain.INT32, 5, 9)) for name in "ec")
+    queries |= {300 + slot: Factors(clauses=(either,)) for slot in range(20)}
+    snapshot = snapshot_queries(queries.items(), SCHEMA_OF)
+    assert rank_by_use(snapshot.blocks) == ["d", "b", "c", "e"]
 
 
 def test_queries_that_look_at_other_values_gain_too() -> None:

@@ -95,6 +95,9 @@ def test_every_layout(column: pa.Array, domain: Domain, keys: list[Cut | None]) 
     ):
         got = keys[1:] if len(layout) < len(keys) else keys
         assert codes_of(layout, domain, present) == expected(got, present)
+        for step in (1, 2):
+            sample = list(CodableColumn(layout, domain).sample(step))
+            assert sample == sorted(key for key in got[::step] if key is not None)
 
 
 @pytest.mark.parametrize("domain", [Domain.INT64, Domain.FLOAT, Domain.TEXT])
