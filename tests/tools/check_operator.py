@@ -35,6 +35,7 @@ from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node, Operator, Purger, Scalars, Serving
 from millpond.operators.protocol.sharding import Sharding
 from millpond.operators.relation_versions import RelationVersions
+from millpond.operators.shared_distinct import RecentDelta
 from millpond.operators.shared_join import SidesDelta
 from millpond.operators.windows.rows_window import RowsWindow
 from millpond.planner.dataflow.plan import list_in_order
@@ -411,6 +412,9 @@ def _check_delta(node: Node, delta: Delta, after: int, upto: int) -> None:
     if isinstance(delta, SidesDelta):  # it refers to rows of its operator
         news = [side.new for side in delta.sides or ()]
         assert all(((after < new.at) & (new.at <= upto)).all() for new in news)
+        return
+    if isinstance(delta, RecentDelta):
+        assert ((after < delta.at) & (delta.at <= upto)).all()
         return
     assert len(delta) == delta.rows.num_rows == len(delta.until) == len(delta.weight)
     assert (np.diff(delta.at) >= 0).all(), f"{node.name}: rows out of order"

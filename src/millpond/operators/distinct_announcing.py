@@ -46,7 +46,7 @@ from millpond.operators.protocol.node import Operator, Scalars, Unary
 from millpond.operators.protocol.precision import Precision, copies_of, eliminate_duplicates
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.sharding import Sharding
-from millpond.operators.structures.distinct_rows import DistinctRows
+from millpond.operators.structures.distinct_rows import DistinctRows, ExpiringRows
 from millpond.operators.structures.group_rows import group_rows
 from millpond.synopses.mapped_memory import grow_array
 
@@ -217,12 +217,27 @@ class LastCopies:
         last = self._last[:known]
         alive = last > self._position
         self._rows.compact(alive)
-        self._last = np.full(max(64, 2 * self._living), _NEVER, np.int64)
-        self._last[: self._living] = last[alive]
+        self._lay_out(last[alive])
+
+    def _lay_out(self, last: Ints) -> None:
+        """Lay out anew when the last copies of the rows expire, all of which are there."""
+        count = self._living = len(last)
+        self._last = np.full(max(64, 2 * count), _NEVER, np.int64)
+        self._last[:count] = last
         self._due = np.full(((len(self._last) - 1) >> _SHIFT) + 1, END, np.int64)
-        if self._living:
-            starts = np.arange(0, self._living, 1 << _SHIFT)
-            self._due[: len(starts)] = np.minimum.reduceat(self._last[: self._living], starts)
+        if count:
+            starts = np.arange(0, count, 1 << _SHIFT)
+            self._due[: len(starts)] = np.minimum.reduceat(self._last[:count], starts)
+
+    def hand_over(self, lengths: tuple[int, ...]) -> ExpiringRows:
+        there = np.flatnonzero(self._last[: len(self._rows)] > self._position)
+        return ExpiringRows(self._rows.pick(there), self._last[there], self._position)
+
+    def take_over(self, rows: ExpiringRows, lengths: tuple[int, ...]) -> None:
+        """Begin with the rows that were kept for it."""
+        self._rows.number(rows.rows)
+        self._lay_out(rows.until)
+        self._position = rows.position
 
     def size(self) -> int:
         return len(self._rows)

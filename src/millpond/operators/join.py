@@ -251,9 +251,12 @@ class Joining:
     def list_release_figures(self) -> list[ReleaseFigures]:
         return self.rows.list_release_figures()
 
-    def take_over(self, rows: RowsByKey, lengths: tuple[int, int]) -> None:
+    def hand_over(self, lengths: tuple[int, ...]) -> RowsByKey:
+        return self.rows
+
+    def take_over(self, rows: RowsByKey, lengths: tuple[int, ...]) -> None:
         """Keep the rows from now on that were kept for it: they leave windows of these lengths."""
-        rows.set_lengths(lengths)
+        rows.set_lengths((lengths[0], lengths[1]))
         rows.set_nodes(self._nodes)
         self.rows = rows
 

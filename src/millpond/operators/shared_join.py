@@ -1,19 +1,16 @@
 """Joins over one synopsis: rows are kept by key once, whatever windows join them (Bulletin 2.2).
 
-As in `windows/shared_window.py` there is a store with a stub for each reader. `KeptSides` is the
-store: the elements of two streams by the keys that are compared, each as long as the longest of the
-windows over its stream may hold it. A `SharedJoin` is a stub, a join of two windows over them. It
-keeps no row. In each step it is told which elements came, and looks for their partners in the
-store. Two elements with the timestamps s and t are a pair of windows of the lengths m and n
+There is a store with a stub for each reader (`protocol/stubs.py`). `KeptSides` is the store: the
+elements of two streams by the keys that are compared, each as long as the longest of the windows
+over its stream may hold it. A `SharedJoin` is a stub, a join of two windows over them. In each step
+it is told which elements came, and looks for their partners in the store. Two elements with the
+timestamps s and t are a pair of windows of the lengths m and n
 
     from max(s, t) until min(s + m, t + n), if that is not empty.
 
 The elements of a key are looked at from the last to the first, so a short window does not look at
 what only a longer one holds. Nor does it lay out a pair that it does not give: a query that joins
 too many rows fails alone.
-
-A join that runs alone is an ordinary one. What it keeps goes to the store when others come, and
-back when they have gone (`engine/dataflow/arrangement.py`).
 
 INV-SIDES-1: of each side every element is kept that is in one of its readers' windows, or was
 released because of constraints (`structures/releases.py`). Rows that are taken over are those that
@@ -24,38 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.model.patterns import RULES, Edge
 from millpond.model.time import BEGINNING, END
-from millpond.model.windows import Now, Range, Unbounded, Window
 from millpond.operators.protocol.delta import Delta, Ints, positional_schema
-from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
+from millpond.operators.protocol.node import Node, Operator, Scalars
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.releasing import Constraints, ReleaseFigures, ReleaseRule
+from millpond.operators.protocol.stubs import Stub, StubOperator
 from millpond.operators.structures.join_side import PAIRS_AT_ONCE, Side
 from millpond.operators.structures.pairs import PairFinder
 from millpond.operators.structures.release_rules import find_rules
 from millpond.operators.structures.rows_by_key import RowsByKey
-
-
-def find_length(window: Window) -> int | None:
-    """How long an element is in a window that it enters as it comes; None: it is another window.
-
-    >>> find_length(Range(10)), find_length(Now()), find_length(Range(10, slide=60))
-    (10, 1, None)
-    """
-    match window:
-        case Range(size, None):
-            return min(size, END)
-        case Now():
-            return 1
-        case Unbounded():
-            return END
-    return None
 
 
 @dataclass(frozen=True)
@@ -156,7 +137,7 @@ class KeepingSides:
         """Keep from now on what the windows of these readers hold."""
         found = [reader.lengths for reader in readers if isinstance(reader, SharedJoin)]
         if found:
-            self._keep(max(left for left, _ in found), max(right for _, right in found))
+            self._keep(*map(max, *found, (0, 0)))
 
     def _keep(self, *lengths: int) -> None:
         self._lengths = lengths[0], lengths[1]
@@ -184,7 +165,10 @@ class KeepingSides:
         if other._lengths is not None:
             self.take_over(other.rows, other._lengths)
 
-    def take_over(self, rows: RowsByKey, lengths: tuple[int, int]) -> None:
+    def hand_over(self, lengths: tuple[int, ...]) -> RowsByKey:
+        return self.rows
+
+    def take_over(self, rows: RowsByKey, lengths: tuple[int, ...]) -> None:
         """Take over the rows of windows of these lengths: of each side, if they are the longer.
 
         Before anybody has said how long elements are kept, it keeps none.
@@ -214,97 +198,26 @@ class JoinNode(Protocol):
     def predicates(self) -> tuple[str, ...]: ...
 
     @property
-    def key(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    @property
     def detail(self) -> str: ...
-
-    @property
-    def edge(self) -> Edge: ...
-
-    @property
-    def schema(self) -> pa.Schema: ...
-
-    @property
-    def carries_expirations(self) -> bool: ...
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The join in whose place a shared join is; it is not an input of it."""
-
-    join: JoinNode
 
 
 @dataclass(frozen=True, eq=False)
-class SharedJoin(Unary):
-    """A join of two windows over kept rows.
+class SharedJoin(Stub):
+    """A join of two windows over kept rows; their elements enter as they come (`find_length`)."""
 
-    It stands in a dataflow for a join of a plan, under the same key; plans do not have it.
-
-    Attributes:
-        input: The rows, `KeptSides`.
-        windows: The windows over the left and the right elements; their elements enter as they
-            come (`find_length`).
-        origin: The join of the plan.
-    """
-
-    windows: tuple[Window, Window]
-    origin: Origin
-
-    @property
-    def key(self) -> str:
-        return self.origin.join.key
-
-    @property
-    def name(self) -> str:
-        return self.origin.join.name
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """How long elements are in its windows."""
-        left, right = map(find_length, self.windows)
-        return left or 0, right or 0
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.origin.join.schema
-
-    @property
-    def edge(self) -> Edge:
-        return self.origin.join.edge
-
-    @property
-    def carries_expirations(self) -> bool:
-        return self.origin.join.carries_expirations
-
-    @property
-    def timed_inputs(self) -> tuple[Node, ...]:
-        return self.inputs
-
-    @property
-    def identity(self) -> tuple[Any, ...]:
-        return (repr(self.windows),)
+    several = "joins"
 
     def operator(self) -> Operator:
         return SharedJoining(self)
 
 
-class SharedJoining:
-    """Runs `SharedJoin`: finds the pairs of the elements that come; keeps none.
-
-    Attributes:
-        store: The key of the node whose operator keeps the elements.
-        lengths: How long they are in its windows.
-    """
+class SharedJoining(StubOperator):
+    """Runs `SharedJoin`: finds the pairs of the elements that come; keeps none."""
 
     def __init__(self, node: SharedJoin) -> None:
-        kept, join = node.input, node.origin.join
-        self.store, self.lengths = kept.key, node.lengths
-        left, right = (below.schema for below in kept.inputs)
+        super().__init__(node)
+        join = cast(JoinNode, node.origin.node)
+        left, right = (below.schema for below in node.input.inputs)
         self._pairs = PairFinder(left, right, join.predicates, join.keep, join.detail)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
@@ -331,6 +244,3 @@ class SharedJoining:
         found = other.held.probe_windows_in_parts(new, own.numbers, lengths, before, PAIRS_AT_ONCE)
         pairs = self._pairs.find_pairs
         return list(pairs(new, found, other.held, held_is_left, scalars, held_length))
-
-    def size(self) -> int:
-        return 0

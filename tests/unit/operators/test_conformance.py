@@ -61,6 +61,7 @@ from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project, Unnest
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node
+from millpond.operators.protocol.stubs import Origin
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
@@ -75,13 +76,15 @@ from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
-from millpond.operators.shared_join import KeptSides, Origin, SharedJoin, find_length
+from millpond.operators.shared_distinct import KeptDistinct, SharedDistinct
+from millpond.operators.shared_join import KeptSides, SharedJoin
 from millpond.operators.source import OneRow, RelationSource, StreamSource
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
     PARTITIONS,
     PartitionedQueue,
 )
+from millpond.operators.structures.lifetimes import find_length
 from millpond.operators.top_k import SortColumn, TopK
 from millpond.operators.union import Union
 from millpond.operators.windows.rows_window import RowsWindow
@@ -773,16 +776,33 @@ def check_window(  # type: ignore[no-untyped-def]
         checking.check_pattern(node, run.deltas)
 
 
+#: Windows that elements enter as they come.
+AT_ONCE = st.sampled_from([window for window in WINDOWS if find_length(window) is not None])
+
+
+@CONFORMANCE
+@given(st.data())
+def test_distinct_rows_of_windows_over_kept_rows(data: st.DataObject) -> None:
+    window = data.draw(AT_ONCE)
+    distinct = DistinctAnnouncing(TimeWindow(elements(), window))
+    node = SharedDistinct(KeptDistinct(elements()), Origin(distinct), (find_length(window) or 0,))
+
+    def held(feed, now):  # type: ignore[no-untyped-def]
+        return {e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)}
+
+    check_window(node, data, held)
+
+
 @CONFORMANCE
 @given(st.data())
 def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
-    lengths = st.sampled_from([window for window in WINDOWS if find_length(window) is not None])
-    one, other = data.draw(lengths), data.draw(lengths)
+    one, other = data.draw(AT_ONCE), data.draw(AT_ONCE)
     left, right = elements(), GivenInput("other", TYPES, MONOTONIC)
     keys = data.draw(st.sampled_from(((0,), ())))
     windows = TimeWindow(left, one), TimeWindow(right, other)
     join = Join(*windows, keys, keys, keep=(0, 1, 2, 3))
-    node = SharedJoin(KeptSides(left, right, keys, keys), (one, other), Origin(join))
+    lengths = find_length(one) or 0, find_length(other) or 0
+    node = SharedJoin(KeptSides(left, right, keys, keys), Origin(join), lengths)
 
     def joined(ours, theirs, now):  # type: ignore[no-untyped-def]
         sides = (

@@ -14,8 +14,10 @@ from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.windows import Now, Range, Unbounded, Window
 from millpond.operators.join import Join
 from millpond.operators.protocol.delta import Delta
-from millpond.operators.shared_join import KeptSides, Origin, SharedJoin, find_length
+from millpond.operators.protocol.stubs import Origin
+from millpond.operators.shared_join import KeptSides, SharedJoin
 from millpond.operators.source import StreamSource
+from millpond.operators.structures.lifetimes import find_length
 from millpond.operators.windows.time_window import TimeWindow
 
 LEFT, RIGHT = (StreamSource(name, ("k", "v"), (pa.int64(), pa.string())) for name in "st")
@@ -25,7 +27,8 @@ Windows = tuple[Window, Window]
 
 def make_node(windows: Windows) -> SharedJoin:
     sides = TimeWindow(LEFT, windows[0]), TimeWindow(RIGHT, windows[1])
-    return SharedJoin(KEPT, windows, Origin(Join(*sides, (0,), (0,), keep=(0, 1, 3))))
+    lengths = tuple(find_length(window) or 0 for window in windows)
+    return SharedJoin(KEPT, Origin(Join(*sides, (0,), (0,), keep=(0, 1, 3))), lengths)
 
 
 def feed(stamps: Sequence[int], name: str) -> Delta:

@@ -10,11 +10,10 @@ from millpond.engine.dataflow.lenders import find_lending
 from millpond.engine.dataflow.scheduling.protocol import OperatorRates
 from millpond.engine.dataflow.work import OperatorWork, find_width
 from millpond.errors import MillpondError
-from millpond.operators.join import Joining
 from millpond.operators.protocol.delta import Delta
 from millpond.operators.protocol.node import Node, Operator, Releaser, Scalars, Serving, Stateless
 from millpond.operators.protocol.releasing import Constraints
-from millpond.operators.shared_join import KeepingSides, SharedJoin, SharedJoining
+from millpond.operators.protocol.stubs import Keeper, Stub, StubOperator
 from millpond.operators.windows.shared_window import KeepingElements
 from millpond.planner.dataflow.plan import Plan, find_needed_columns, list_in_order
 
@@ -35,7 +34,7 @@ class Arrangement:
         work: By node key, what its operator did.
         inputs: By place, the places of the node's inputs.
         readers: By place, the places of the nodes that read its output.
-        stores: By the key of a join, that of the store of what several joins keep: of these joins
+        stores: By the key of a node, that of the store of what several nodes keep: of these nodes
             the one to which the store's rows are counted.
         added: The keys of the nodes that no plan has.
         handed: The keys of operators between which rows were handed over.
@@ -63,8 +62,8 @@ class Arrangement:
         self.added: frozenset[str] = frozenset()
         if self.lending.inputs:
             planned = {node.key for node in self.nodes}
-            joins = self.lending.joins
-            self.nodes = [joins.get(n.key, n) for n in list_in_order(roots, inputs_of)]
+            stubs = self.lending.stubs
+            self.nodes = [stubs.get(n.key, n) for n in list_in_order(roots, inputs_of)]
             self.reads = find_needed_columns(roots, inputs_of)
             self.added = frozenset(node.key for node in self.nodes) - planned
         self.timed = _find_timed(self.nodes)
@@ -107,18 +106,18 @@ class Arrangement:
                 store.lender = key
 
     def _hand_over(self, known: Mapping[str, Operator]) -> None:
-        """Hand over the rows of joins that others have joined, or left alone."""
+        """Hand over the rows of nodes that others have joined, or left alone."""
         for node in self.nodes:
             before = known.get(node.key)
-            if isinstance(node, SharedJoin) and isinstance(before, Joining):
-                store = self.operators[node.input.key]
+            if isinstance(node, Stub) and isinstance(before, Keeper):
+                store = cast(Keeper, self.operators[node.input.key])
                 self.operators[node.key] = _start_operator(node)
-                cast(KeepingSides, store).take_over(before.rows, node.lengths)
+                store.take_over(before.hand_over(node.lengths), node.lengths)
                 self.handed |= {node.key, node.input.key}
-            elif isinstance(before, SharedJoining) and not isinstance(node, SharedJoin):
+            elif isinstance(before, StubOperator) and not isinstance(node, Stub):
                 own = self.operators[node.key] = _start_operator(node)
-                store = known[before.store]
-                cast(Joining, own).take_over(cast(KeepingSides, store).rows, before.lengths)
+                store = cast(Keeper, known[before.store])
+                cast(Keeper, own).take_over(store.hand_over(before.lengths), before.lengths)
                 self.handed.add(node.key)
 
     def take_back(self, keys: Iterable[str]) -> None:
@@ -153,10 +152,10 @@ class Arrangement:
     def purge_stores(
         self, intervals: Mapping[str, Collection[int | None]]
     ) -> dict[str, Collection[int | None]]:
-        """Have what several joins keep be purged as often as any of them wants."""
+        """Have what several nodes keep be purged as often as any of them wants."""
         found = dict(intervals)
-        for key, join in self.lending.joins.items():
-            store = join.input.key
+        for key, stub in self.lending.stubs.items():
+            store = stub.input.key
             found[store] = {*found.get(store, ()), *found.pop(key)}
         return found
 
@@ -181,16 +180,16 @@ class Arrangement:
 
 
 def _find_stores(nodes: Sequence[Node]) -> dict[str, str]:
-    """Find to which joins the rows are counted that stores keep for several: the longest ones."""
-    longest: dict[str, SharedJoin] = {}
+    """Find to which nodes the rows are counted that stores keep for several: the longest ones."""
+    longest: dict[str, Stub] = {}
     for node in nodes:
-        if isinstance(node, SharedJoin):
+        if isinstance(node, Stub):
             longest[node.input.key] = max(
                 longest.get(node.input.key, node),
                 node,
                 key=lambda one: (sorted(one.lengths, reverse=True), one.key),
             )
-    return {join.key: store for store, join in longest.items()}
+    return {stub.key: store for store, stub in longest.items()}
 
 
 def _find_timed(nodes: Sequence[Node]) -> set[str]:

@@ -102,7 +102,7 @@ class Dataflow:
     def list_work(self, *, every: bool = False) -> dict[str, OperatorWork]:
         """List what operators did, by node key: all, or who took rows since the last time.
 
-        What a store of several joins takes counts to one of them.
+        What a store of several nodes takes counts to one of them.
         """
         found = {}
         stores = self._flow.stores

@@ -24,14 +24,18 @@ import pyarrow as pa
 import sqlglot
 from sqlglot import exp
 
-from millpond.engine.dataflow.shared_joins import find_shared_joins
+from millpond.engine.dataflow.shared_distincts import share_distinct
+from millpond.engine.dataflow.shared_joins import share_join
+from millpond.engine.dataflow.stubs import choose_stubs
 from millpond.engine.predicates.factors import Factors, assemble, factorize
 from millpond.engine.values.value_sets import ValueSet
 from millpond.model.schema import Field, Schema
 from millpond.model.windows import Range, Window, interval
+from millpond.operators.distinct_announcing import DistinctAnnouncing
+from millpond.operators.join import Join
 from millpond.operators.protocol.node import Node
+from millpond.operators.protocol.stubs import Stub
 from millpond.operators.select import Select
-from millpond.operators.shared_join import SharedJoin
 from millpond.operators.windows.shared_window import KeptElements, SharedWindow
 from millpond.planner.dataflow.column_types import type_names
 
@@ -47,12 +51,12 @@ class Lending:
 
     Attributes:
         lenders: By the key of a node that keeps elements, the node that keeps them for it.
-        joins: By the key of a join, the join over kept elements that runs in its place.
+        stubs: By the key of a node, what runs in its place, over what is kept for several nodes.
         inputs: By the key of a node that has other inputs because of it, these inputs.
     """
 
     lenders: Mapping[str, Node] = field(default_factory=dict)
-    joins: Mapping[str, SharedJoin] = field(default_factory=dict)
+    stubs: Mapping[str, Stub] = field(default_factory=dict)
     inputs: Mapping[str, tuple[Node, ...]] = field(default_factory=dict)
 
     def inputs_of(self, node: Node) -> tuple[Node, ...]:
@@ -67,9 +71,9 @@ class Lending:
     def describe(self) -> dict[str, str]:
         """Describe, by node key, what nodes take of others, for EXPLAIN."""
         found = {}
-        together = Counter(join.input.key for join in self.joins.values())
-        for key, join in self.joins.items():
-            found[key] = f"kept once for {together[join.input.key]} joins"
+        together = Counter(stub.input.key for stub in self.stubs.values())
+        for key, stub in self.stubs.items():
+            found[key] = f"kept once for {together[stub.input.key]} {stub.several}"
         for key, lender in self.lenders.items():
             found[key] = f"as numbers of the elements of {_name(lender)}"
             own, _ = self.inputs[key]
@@ -109,9 +113,16 @@ def find_lending(nodes: Sequence[Node], reads: Mapping[str, Set[int]]) -> Lendin
             (own,), (others,) = node.inputs, lender.inputs
             inputs[node.key] = (own, lender)
             inputs[own.key] = (others,)
-    joins = find_shared_joins(nodes)
-    inputs.update((key, join.inputs) for key, join in joins.items())
-    return Lending(lenders, joins, inputs)
+    stubs = choose_stubs(stub for node in nodes if (stub := _make_stub(node)) is not None)
+    inputs.update((key, stub.inputs) for key, stub in stubs.items())
+    return Lending(lenders, stubs, inputs)
+
+
+def _make_stub(node: Node) -> Stub | None:
+    """Make what could run in the place of a node, over what is kept for several; None: nothing."""
+    if isinstance(node, Join):
+        return share_join(node)
+    return share_distinct(node) if isinstance(node, DistinctAnnouncing) else None
 
 
 def _find_source(store: KeptElements) -> Node:

@@ -99,7 +99,7 @@ class StateLimit:
     def list_state(self, flow: Arrangement, *, every: bool = False) -> dict[str, OperatorState]:
         """List what operators keep: all, or those of which it changed since the last time.
 
-        Of operators that are gone it says that they keep nothing. What a store of several joins
+        Of operators that are gone it says that they keep nothing. What a store of several nodes
         keeps counts to one of them.
         """
         stores = flow.stores

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 
 from millpond.operators.protocol.delta import Bools, Ints
 from millpond.operators.structures.key_numbers import KeyNumbers
 from millpond.operators.structures.row_store import RowStore
+
+
+@dataclass(frozen=True)
+class ExpiringRows:
+    """Distinct rows that are there at an instant, as one operator hands them over to another.
+
+    Attributes:
+        rows: The rows.
+        until: When the last copy of each expires.
+        position: The instant.
+    """
+
+    rows: pa.RecordBatch
+    until: Ints
+    position: int
 
 
 class DistinctRows:

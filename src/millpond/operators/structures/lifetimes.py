@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from millpond.model.time import END
-from millpond.model.windows import Now, Period, Range, Window
+from millpond.model.windows import Now, Period, Range, Unbounded, Window
 from millpond.operators.protocol.delta import Bools, Ints
 
 
@@ -37,3 +37,19 @@ def find_lives(window: Window, ts: Ints) -> tuple[Ints, Ints, Bools]:
         if window.end.instant is not None:
             is_in &= ts <= window.end.instant
     return at, until, is_in
+
+
+def find_length(window: Window) -> int | None:
+    """How long an element is in a window that it enters as it comes; None: it is another window.
+
+    >>> find_length(Range(10)), find_length(Now()), find_length(Range(10, slide=60))
+    (10, 1, None)
+    """
+    match window:
+        case Range(size, None):
+            return min(size, END)
+        case Now():
+            return 1
+        case Unbounded():
+            return END
+    return None
