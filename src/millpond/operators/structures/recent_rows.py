@@ -73,7 +73,7 @@ class RecentRows:
         return len(self._rows)
 
     def add(self, rows: pa.RecordBatch, at: Ints) -> tuple[Ints, Ints]:
-        """Add rows that come, none before those that came.
+        """Add rows that come, none before those that came, and all of them after `since`.
 
         Returns:
             For each its number, and the instant at which an equal row came last; `NEVER`: none did.
