@@ -19,7 +19,7 @@ PAGES = ROOT / "docs" / "design"
         ("hard_testing.md", 22),
         ("every_day.md", 65),
         ("out_in_the_world.md", 65),
-        ("core.md", 31),
+        ("core.md", 32),
         ("on_a_cluster.md", 21),
     ],
 )

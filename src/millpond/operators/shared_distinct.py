@@ -10,7 +10,7 @@ element before it had the timestamp s, or if there was none, the row of the elem
     leaves at t + m, if no equal element comes until then.
 
 The rows that leave in a step came last in one stretch of time, which the store's log has side by
-side (`structures/recent_rows.py`).
+side (`structures/distinct_rows.py`).
 
 INV-RECENT-2: every row is kept that one of the readers' windows holds.
 """
@@ -31,8 +31,7 @@ from millpond.operators.protocol.delta import Delta, Ints
 from millpond.operators.protocol.node import Node, Operator, Scalars, Unary
 from millpond.operators.protocol.purging import Purging
 from millpond.operators.protocol.stubs import Stub, StubOperator
-from millpond.operators.structures.distinct_rows import ExpiringRows
-from millpond.operators.structures.recent_rows import NEVER, RecentRows
+from millpond.operators.structures.distinct_rows import NEVER, ExpiringRows, RecentRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +93,8 @@ class KeepingDistinct:
     def serve(self, needed: Set[int], readers: Sequence[Node]) -> None:
         """Keep from now on what the windows of these readers hold."""
         lengths = [reader.lengths[0] for reader in readers if isinstance(reader, SharedDistinct)]
-        if lengths:
-            self._keep(max(lengths))
-
-    def _keep(self, length: int) -> None:
-        self._length = length
-        self._rows.set_since(self._position - length)
+        self._length = max(lengths, default=0)
+        self._rows.set_since(self._position - self._length)
 
     def advance(self, inputs: Sequence[Delta], upto: int, scalars: Scalars) -> Delta:
         (delta,) = inputs
@@ -107,10 +102,8 @@ class KeepingDistinct:
         numbers, previous = self._rows.add(delta.rows, delta.at)
         after, self._position = self._position, upto
         self._rows.set_since(upto - self._length)
-        found = RecentDelta(
-            self._none, delta.at, delta.until, delta.weight, self._rows, numbers, previous, after
-        )
-        return found
+        given = self._none, delta.at, delta.until, delta.weight
+        return RecentDelta(*given, self._rows, numbers, previous, after)
 
     def _forget(self) -> None:
         """Drop the rows that are in no window any more, when it is time."""
@@ -127,19 +120,17 @@ class KeepingDistinct:
     def hand_over(self, lengths: tuple[int, ...]) -> ExpiringRows:
         (length,) = lengths
         numbers, at = self._rows.find(self._position - length, END)
-        until = np.minimum(at + length, END)
-        return ExpiringRows(self._rows.pick(numbers), until, self._position)
+        return ExpiringRows(self._rows.pick(numbers), at + length, self._position)
 
     def take_over(self, rows: ExpiringRows, lengths: tuple[int, ...]) -> None:
         """Take over the rows of a window of this length.
 
-        A row that is in the window until the end of time may have come after the instant that this
-        tells. Its window leaves it never, and no longer one does.
+        Of a row that is in the window until the end of time it is not known when it came. It counts
+        as one that came earlier, and never leaves this window or a longer one.
         """
         (length,) = lengths
         self._position = rows.position
         self._rows.merge(rows.rows, rows.until - length)
-        self._keep(max(self._length, length))
 
     def size(self) -> int:
         return len(self._rows)
@@ -160,7 +151,7 @@ def _come(numbers, at, previous, length, position, out_key, out_at, out_sign):  
     """Note which rows come, and which left before they come again; return how many changes."""
     found = 0
     for i in range(len(numbers)):
-        end = min(previous[i] + length, END)
+        end = previous[i] + length
         there = previous[i] != NEVER and end > position
         # What expired up to `position` has left, even if an element comes at that instant.
         if there and at[i] <= end:

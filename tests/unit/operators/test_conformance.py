@@ -61,7 +61,6 @@ from millpond.operators.per_query import PerQuery
 from millpond.operators.project import Project, Unnest
 from millpond.operators.protocol.delta import Delta, positional_schema
 from millpond.operators.protocol.node import Node
-from millpond.operators.protocol.stubs import Origin
 from millpond.operators.recompute import Recompute
 from millpond.operators.recompute_groups import RecomputeGroups
 from millpond.operators.relation_versions import RelationVersions
@@ -76,8 +75,6 @@ from millpond.operators.sample import Sample
 from millpond.operators.select import Select
 from millpond.operators.semijoin import Semijoin
 from millpond.operators.set_operations import SetOperation
-from millpond.operators.shared_distinct import KeptDistinct, SharedDistinct
-from millpond.operators.shared_join import KeptSides, SharedJoin
 from millpond.operators.source import OneRow, RelationSource, StreamSource
 from millpond.operators.structures.expiration_queues import (
     ARRIVAL_ORDER,
@@ -116,14 +113,17 @@ def known(row: tuple) -> bool:
     return row[0] is not None
 
 
+#: Where operators are checked.
+FILES = ("conformance", "shared_distinct", "shared_join")
 #: What a test checks an operator by.
 CHECKS = {"check_operator", "check_window", "run", "advance"}
 
 
 def test_every_operator_has_a_case() -> None:
-    """Each is made in a test of this file that checks it."""
+    """Each is made in a test that checks it, of this file or of a file that has its harness."""
     cased: set[str] = set()
-    for test in ast.parse(Path(__file__).read_text()).body:
+    files = [Path(__file__).with_name(f"test_{name}.py") for name in FILES]
+    for test in itertools.chain(*(ast.parse(file.read_text()).body for file in files)):
         if isinstance(test, ast.FunctionDef) and test.name.startswith("test_"):
             calls = [n.func for n in ast.walk(test) if isinstance(n, ast.Call)]
             names = {ast.unparse(call).rpartition(".")[2] for call in calls}
@@ -778,38 +778,3 @@ def check_window(  # type: ignore[no-untyped-def]
 
 #: Windows that elements enter as they come.
 AT_ONCE = st.sampled_from([window for window in WINDOWS if find_length(window) is not None])
-
-
-@CONFORMANCE
-@given(st.data())
-def test_distinct_rows_of_windows_over_kept_rows(data: st.DataObject) -> None:
-    window = data.draw(AT_ONCE)
-    distinct = DistinctAnnouncing(TimeWindow(elements(), window))
-    node = SharedDistinct(KeptDistinct(elements()), Origin(distinct), (find_length(window) or 0,))
-
-    def held(feed, now):  # type: ignore[no-untyped-def]
-        return {e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)}
-
-    check_window(node, data, held)
-
-
-@CONFORMANCE
-@given(st.data())
-def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
-    one, other = data.draw(AT_ONCE), data.draw(AT_ONCE)
-    left, right = elements(), GivenInput("other", TYPES, MONOTONIC)
-    keys = data.draw(st.sampled_from(((0,), ())))
-    windows = TimeWindow(left, one), TimeWindow(right, other)
-    join = Join(*windows, keys, keys, keep=(0, 1, 2, 3))
-    lengths = find_length(one) or 0, find_length(other) or 0
-    node = SharedJoin(KeptSides(left, right, keys, keys), Origin(join), lengths)
-
-    def joined(ours, theirs, now):  # type: ignore[no-untyped-def]
-        sides = (
-            [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)]
-            for feed, window in ((ours, one), (theirs, other))
-        )
-        pairs = itertools.product(*sides)
-        return [a + b for a, b in pairs if not keys or (known(a) and a[0] == b[0])]
-
-    check_window(node, data, joined, ("stream", "other"))

@@ -8,6 +8,16 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.oracle.rows import normalize
+from tests.unit.operators.test_conformance import (
+    AT_ONCE,
+    CONFORMANCE,
+    WINDOWS,
+    check_window,
+    elements,
+)
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
 from millpond.model.time import END, LAST
@@ -22,6 +32,7 @@ from millpond.operators.shared_distinct import (
     SharedDistincting,
 )
 from millpond.operators.source import StreamSource
+from millpond.operators.structures.lifetimes import find_length
 from millpond.operators.windows.time_window import TimeWindow
 
 SOURCE = StreamSource("s", ("k",), (pa.string(),))
@@ -94,6 +105,20 @@ class Together:
         if self.readers:
             self.serve()
         return alone
+
+
+@CONFORMANCE
+@given(st.data())
+def test_it_means_what_distinct_means(data: st.DataObject) -> None:
+    window = data.draw(AT_ONCE)
+    distinct = DistinctAnnouncing(TimeWindow(elements(), window))
+    node = SharedDistinct(KeptDistinct(elements()), Origin(distinct), (find_length(window) or 0,))
+
+    def hold(feed, now):  # type: ignore[no-untyped-def]
+        there = [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)]
+        return {tuple(map(normalize, row)) for row in there}
+
+    check_window(node, data, hold)
 
 
 @pytest.mark.parametrize("begins", [0, LAST - 200], ids=["now", "near the end of time"])

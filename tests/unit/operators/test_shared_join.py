@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from copy import deepcopy
 from random import Random
@@ -9,8 +10,21 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.tools.check_operator import GivenInput
+from tests.unit.operators.test_conformance import (
+    AT_ONCE,
+    CONFORMANCE,
+    TYPES,
+    WINDOWS,
+    check_window,
+    elements,
+    known,
+)
 
 from millpond.engine.dataflow.scalars import DuckDBScalars
+from millpond.model.patterns import MONOTONIC
 from millpond.model.windows import Now, Range, Unbounded, Window
 from millpond.operators.join import Join
 from millpond.operators.protocol.delta import Delta
@@ -70,6 +84,28 @@ class Play:
     def detach(self, node: SharedJoin) -> None:
         self.nodes.remove(node)
         self.store.serve(set(), self.nodes)
+
+
+@CONFORMANCE
+@given(st.data())
+def test_joins_of_windows_over_kept_rows(data: st.DataObject) -> None:
+    one, other = data.draw(AT_ONCE), data.draw(AT_ONCE)
+    left, right = elements(), GivenInput("other", TYPES, MONOTONIC)
+    keys = data.draw(st.sampled_from(((0,), ())))
+    windows = TimeWindow(left, one), TimeWindow(right, other)
+    join = Join(*windows, keys, keys, keep=(0, 1, 2, 3))
+    lengths = find_length(one) or 0, find_length(other) or 0
+    node = SharedJoin(KeptSides(left, right, keys, keys), Origin(join), lengths)
+
+    def joined(ours, theirs, now):  # type: ignore[no-untyped-def]
+        sides = (
+            [e.row for e in feed if e.at <= now and WINDOWS[window](e.at, now)]
+            for feed, window in ((ours, one), (theirs, other))
+        )
+        pairs = itertools.product(*sides)
+        return [a + b for a, b in pairs if not keys or (known(a) and a[0] == b[0])]
+
+    check_window(node, data, joined, ("stream", "other"))
 
 
 LENGTHS = (Range(1), Range(4), Range(9), Now(), Unbounded())

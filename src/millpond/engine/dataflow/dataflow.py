@@ -275,7 +275,8 @@ class Dataflow:
             if isinstance(operator, Releaser)
         }
         for key, store in self._flow.stores.items():
-            found[key] = found.pop(store)
+            if store in found:
+                found[key] = found.pop(store)
         return {key: figures for key, figures in found.items() if figures}
 
     def attach(self, other: Dataflow) -> None:

@@ -135,6 +135,7 @@ def test_rows_go_to_the_store_and_back_with_what_is_said_of_them(
     flow.advance(fed, 25 * SECOND)
     assert flow.list_work(every=True).keys() <= planned
     assert flow.count_given().keys() <= planned
+    assert not flow.list_release_figures()  # constraints release no rows of theirs
     flow.detach(other.key)
     flow.advance({}, 25 * SECOND + 1)
     alone = run(world, [one], [25 * SECOND, 25 * SECOND + 1])[1]

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.model.time import END
-from millpond.operators.structures.recent_rows import NEVER, RecentRows
+from millpond.operators.structures.distinct_rows import NEVER, RecentRows
 
 SCHEMA = pa.schema([("c0", pa.string())])
 
