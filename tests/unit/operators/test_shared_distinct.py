@@ -82,9 +82,11 @@ class Together:
 
     def serve(self) -> None:
         self.store.serve(set(), list(self.readers.values()))
-        self.store.purging.set_intervals([None])
+        self.store.purging.set_intervals([0])
 
     def step(self, elements: Delta, upto: int) -> dict[int, Changes]:
+        if not self.readers:  # it is not there yet
+            return {}
         delta = self.store.advance([elements], upto, DuckDBScalars())
         return {
             length: read(node.operator().advance([delta], upto, DuckDBScalars()))
@@ -104,6 +106,8 @@ class Together:
         alone.operator.take_over(self.store.hand_over((length,)), (length,))
         if self.readers:
             self.serve()
+        else:
+            self.store = KeepingDistinct(KEPT.schema)
         return alone
 
 
@@ -147,7 +151,7 @@ def test_whoever_comes_and_goes_has_the_changes_it_has_alone(seed: int, begins: 
         elif what == 3 and some.readers:
             length = random.choice(list(some.readers))
             spare[length] = some.detach(length)
-        elif what == 4 and other.readers:
+        elif what == 4 and together.readers and other.readers:
             together.store.absorb(other.store)
             together.readers |= other.readers
             together.serve()

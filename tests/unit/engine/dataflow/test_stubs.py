@@ -90,3 +90,5 @@ def test_rows_whose_values_may_show_different_things_are_not_shared() -> None:
     owned = distinct(9, 0).own_by("q")
     assert isinstance(owned, DistinctAnnouncing)
     assert share_distinct(owned) is None
+    endless = TimeWindow(SOURCE, Unbounded(), keep=(0,))  # nothing leaves it
+    assert share_distinct(DistinctAnnouncing(endless)) is None
