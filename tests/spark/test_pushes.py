@@ -130,3 +130,17 @@ def test_a_streaming_query_whose_thread_died_is_started_again(pond, monkeypatch,
     pond.ingest("s", [{"n": 2}])
     pond.catch_up(timeout=60)
     assert pond.ask("SELECT n FROM s ORDER BY n").rows() == [(1,), (2,)]
+
+
+def test_directories_are_looked_at_less_often_than_the_inbox(pond, tmp_path: Path):
+    (tmp_path / "0.csv").write_text("1\n")
+    pond.execute(f"CREATE STREAM filed (n BIGINT) USING csv OPTIONS (path '{tmp_path}')")
+    pond.execute("CREATE STREAM pushed (n BIGINT)")
+    pond.ingest("pushed", [{"n": 1}])
+    pond.catch_up(timeout=120)
+    kept = pond._components.runtime._supervisor
+    delays = {
+        name: kept.get(number).query._jsq.streamingQuery().pollingDelayMs()
+        for name, number in (("inbox", None), ("filed", pond.streams()[0].id))
+    }
+    assert delays == {"inbox": 25, "filed": 100}

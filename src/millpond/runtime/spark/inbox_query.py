@@ -22,6 +22,9 @@ _INBOX_BATCHES = 2_000
 _MAX_PUSHES = 4_096
 #: How many pushed rows one task builds: two tasks would take longer to start, and to merge after.
 _ROWS_A_TASK = 20_000
+#: How long Spark waits between two looks at the inbox. It has few files, so a look takes 2 ms of a
+#: processor.
+_POLLING_DELAY = "25ms"
 #: Spark writes what it read and what is done beside the batches, and once a minute: a batch waited
 #: 40 ms for that, and nobody reads it. Spark allows it for sinks it knows to bear a batch twice;
 #: this one passes over pushes that are part of an epoch.
@@ -60,8 +63,10 @@ class InboxQuery:
         inbox = str(self._store / "inbox")
         # Spark lists a file under a path with a bracket once for every file of the batch.
         self._listed_often = sources.literal_glob(inbox) != inbox
+        session = spark.newSession()
+        session.conf.set("spark.sql.streaming.pollingDelay", _POLLING_DELAY)
         frame = (
-            spark.readStream.format("binaryFile")
+            session.readStream.format("binaryFile")
             .schema(sources.FILES)
             .option("pathGlobFilter", "*.arrow")
             .option("maxFilesPerTrigger", str(_MAX_PUSHES))
