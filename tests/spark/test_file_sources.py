@@ -591,6 +591,51 @@ def test_parquet_files_that_come_later_are_read_as_they_come(pond, tmp_path):
         assert len(rows(pond)) == number + 1
 
 
+@pytest.mark.parametrize("how", ["delete", *slow("archive")])
+def test_files_are_taken_away_when_what_they_hold_is_kept(
+    open_store, tmp_path, monkeypatch, eventually, how
+):
+    folder, kept = tmp_path / "in", tmp_path / "kept"
+    folder.mkdir()
+    kept.mkdir()
+    options = f"path '{folder}', cleanSource '{how}'"
+    if how == "archive":
+        options += f", sourceArchiveDir '{kept}'"
+    pond = open_store()
+    pond.execute(f"CREATE STREAM s (n BIGINT) USING csv OPTIONS ({options})")
+
+    def drop(number: int) -> None:
+        (tmp_path / "new").write_text(f"{number}\n")
+        os.rename(tmp_path / "new", folder / f"{number}.csv")
+
+    def left() -> list[str]:
+        return sorted(file.name for file in folder.iterdir())
+
+    drop(0)
+    pond.catch_up()
+    failures: list[list[str]] = []
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        failures.append(left())
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(pond._components.sequencer, "commit", fail)
+    drop(1)
+    eventually(lambda: len(failures) > 1)
+    pond.close()
+    assert all("1.csv" in names for names in failures)
+    pond = open_store()
+    for number in (2, 3):
+        pond.catch_up()
+        assert rows(pond, "SELECT n FROM s") == [(n,) for n in range(number)]
+        drop(number)
+    pond.catch_up()
+    eventually(lambda: left() == ["3.csv"])  # files go with the next batch
+    assert rows(pond, "SELECT n FROM s") == [(0,), (1,), (2,), (3,)]
+    archived = sorted(file.name for file in kept.rglob("*.csv"))
+    assert archived == ([] if how == "delete" else ["0.csv", "1.csv", "2.csv"])
+
+
 def test_a_relation_from_files(pond, tmp_path):
     folder = tmp_path / "planes"
     folder.mkdir()

@@ -39,7 +39,7 @@ from millpond.service.definitions.change_fed_relations import PUSHED
 from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.service.definitions.constraints import check_constraints
 from millpond.service.definitions.find_column import find_column
-from millpond.service.definitions.source_numbers import check_source_numbers
+from millpond.service.definitions.source_options import check_source_options
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
 
@@ -303,5 +303,5 @@ def _hint_at_type(type_: str) -> str | None:
 def _source(clause: SourceClause | None, text: str) -> SourceDef | None:
     if clause is None:
         return None
-    check_source_numbers(clause, text)
+    check_source_options(clause, text)
     return SourceDef(clause.format.lower(), {k.lower(): v for k, v in clause.options.items()})

@@ -1,4 +1,4 @@
-"""Checks the options of sources that are numbers, before a source is asked for its rows.
+"""Checks options of sources that are numbers or words, before a source is asked for its rows.
 
 Spark checks some of them when its streaming query starts, some when a task reads, and some never:
 `maxFilesPerTrigger '0'` was a stream that never had a row. The options are those of Structured
@@ -45,6 +45,8 @@ SHARES = frozenset({"samplingratio"})
 
 #: Options that are a length of time, with a unit: 7d, 10s.
 TIMES = frozenset({"maxfileage", "rampuptime"})
+#: Options that are one of some words, in any case.
+CHOICES: Mapping[str, tuple[str, ...]] = {"cleansource": ("archive", "delete", "off")}
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _SIZE = re.compile(r"([0-9]{1,18})(?:b|k|kb|m|mb|g|gb|t|tb|p|pb)?", re.IGNORECASE)
@@ -52,11 +54,12 @@ _SHARE = re.compile(r"[0-9]*\.?[0-9]+")
 _TIME = re.compile(r"[0-9]{1,9}(?:us|ms|s|m|min|h|d)", re.IGNORECASE)
 
 
-def check_source_numbers(clause: SourceClause, text: str) -> None:
-    """Refuse numeric options that no source can take.
+def check_source_options(clause: SourceClause, text: str) -> None:
+    """Refuse values of options that no source can take.
 
     Raises:
-        MillpondError: CQL-214, an option is no number, or none it may be.
+        MillpondError: CQL-214, an option is no number, or none it may be; or it is a word that is
+            none of its words, or needs another option.
     """
     for option, value in clause.options.items():
         if wanted := find_fault(option.lower(), value):
@@ -64,14 +67,23 @@ def check_source_numbers(clause: SourceClause, text: str) -> None:
                 "CQL-214",
                 f'the option "{option}" of the {clause.format} source cannot be "{value[:40]}"',
                 detail=f"It is {wanted}.",
-                hint="Write a number it may be, or leave the option out.",
+                hint="Write a value it may be, or leave the option out.",
                 text=text,
                 span=clause.span,
             )
+    archives = clause.options.get("cleansource", "").lower() == "archive"
+    if archives and not clause.options.get("sourcearchivedir"):
+        raise MillpondError(
+            "CQL-214",
+            f"it is not said where files of the {clause.format} source are archived",
+            hint="Name a directory beside the source's: sourceArchiveDir '…'.",
+            text=text,
+            span=clause.span,
+        )
 
 
 def find_fault(option: str, value: str) -> str | None:
-    """Say what an option has to be; None if the value is that, or the option is no number.
+    """Say what an option has to be; None if the value is that, or the option may be any text.
 
     >>> find_fault("maxfilespertrigger", "0")
     'a whole number from 1 to 2147483647'
@@ -88,6 +100,8 @@ def find_fault(option: str, value: str) -> str | None:
             return "a number of bytes above 0, like 1048576 or 64m"
     elif option in SHARES and not (_SHARE.fullmatch(value) and 0 < float(value) <= 1):
         return "a number above 0, and at most 1"
+    elif option in CHOICES and value.lower() not in CHOICES[option]:
+        return f"one of {', '.join(CHOICES[option])}"
     elif option in TIMES and not _TIME.fullmatch(value):
         return "a length of time with its unit, like 30s, 12h or 7d"
     return None

@@ -1,4 +1,4 @@
-"""Numeric options of sources: what is no number, or none an option may be, is refused at once."""
+"""Options of sources that are numbers or words: what none may be is refused at once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import _OPTIONS
-from millpond.service.definitions.source_numbers import BYTES, SHARES, TIMES, WHOLE, find_fault
+from millpond.service.definitions.source_options import (
+    BYTES,
+    CHOICES,
+    SHARES,
+    TIMES,
+    WHOLE,
+    find_fault,
+)
 from millpond.service.pond import Pond
 
 #: Options that are no numbers: texts, and yes or no.
@@ -26,7 +33,7 @@ def test_every_option_a_client_may_give_is_checked_or_no_number() -> None:
     assert not known & TEXTS
 
 
-@pytest.mark.parametrize("option", sorted({*WHOLE, *BYTES, *SHARES, *TIMES}))
+@pytest.mark.parametrize("option", sorted({*WHOLE, *BYTES, *SHARES, *TIMES, *CHOICES}))
 def test_what_no_option_may_be(pond: Pond, option: str) -> None:
     wrong = [*NEVER, "0"] if WHOLE.get(option, (1, 1))[0] > 0 and option not in TIMES else NEVER
     for value in wrong:
@@ -51,7 +58,22 @@ def test_what_no_option_may_be(pond: Pond, option: str) -> None:
         ("samplingratio", "0.5"),
         ("samplingratio", "1"),
         ("header", "0"),
+        *(
+            (option, word)
+            for option, words in CHOICES.items()
+            for word in (*words, words[0].upper())
+        ),
     ],
 )
 def test_what_they_may_be(option: str, value: str) -> None:
     assert find_fault(option, value) is None
+
+
+@pytest.mark.parametrize("directory", ["", ", sourceArchiveDir ''"])
+def test_an_archive_has_a_directory(pond: Pond, directory: str) -> None:
+    options = f"path '/x', cleanSource 'ARCHIVE'{directory}"
+    text = f"CREATE STREAM x (n BIGINT) USING csv OPTIONS ({options})"
+    with pytest.raises(MillpondError, match="CQL-214") as raised:
+        pond.execute(text)
+    assert "sourceArchiveDir" in (raised.value.hint or "")
+    assert pond.streams() == []
