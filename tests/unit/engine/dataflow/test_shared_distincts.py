@@ -300,3 +300,19 @@ def test_queries_that_come_and_go_differ_in_no_change(
     assert not flow.failed
     for text, after in since.items():
         assert given[text] == [c for c in expected[text] if c.at > after], text
+
+
+def test_what_is_kept_for_several_is_purged_whenever_one_of_them_wants(world: World) -> None:
+    intervals = (None, 2 * SECOND)
+    plans = [
+        plan_query(world, SELECTS[0].replace("{}", window), lazy_expiration=interval)
+        for window, interval in zip(WINDOWS, intervals, strict=False)
+    ]
+    flow = begin(world, plans[0], 0)
+    flow.attach(begin(world, plans[1], 0))
+    (store,) = list_stores(flow)
+    assert store.purging.by_share
+    assert [store.purging.is_due(at * SECOND) for at in (1, 2, 3, 4)] == [True, True, False, True]
+    flow.purge({plan.key: (0,) for plan in plans})
+    assert not store.purging.by_share
+    assert store.purging.is_due(4 * SECOND + 1)
