@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -25,8 +26,12 @@ log = logging.getLogger("millpond.spark")
 
 _RETRY_SECONDS = (1, 2, 5, 15, 60)
 _LOOK_SECONDS = 0.25
-#: What Spark says of a query that has looked for new data and found none.
-_NOTHING_NEW = "Waiting for data to arrive"
+#: What Spark says of a query that has looked for new data and found none, and how its word begins
+#: for one that looks.
+_NOTHING_NEW, _LOOKS = "Waiting for data to arrive", "Getting offsets"
+#: Whoever waits again so many seconds later has looked meanwhile: Spark does after a tenth of a
+#: second (`spark.sql.streaming.pollingDelay`), or later on a machine that has much to do.
+_SURELY_LOOKED = 0.5
 #: How long a source waits that was being read when Spark ended, by how often in a row that was. So
 #: a file that takes all memory does not end Spark so often that it is given up.
 _SUSPECT_SECONDS = (0, 0, 150, 300, 600)
@@ -54,8 +59,8 @@ class SupervisedQuery:
         reading: Whether a batch is being read, or was when the query failed.
         ends: How often in a row Spark ended while a batch was being read.
         started_at: When the query was started last, by `time.monotonic`.
-        looked: When the query was seen to have nothing new to read, by `time.monotonic`; None if
-            it was not at the last look.
+        waits: When the query was seen to have nothing new to read, by `time.monotonic`, since it
+            was seen to read.
     """
 
     def __init__(
@@ -81,11 +86,12 @@ class SupervisedQuery:
         self.reading = False
         self.ends = 0
         self.started_at = 0.0
-        self.looked: float | None = None
+        self.waits: deque[float] = deque()
 
     def begin(self) -> None:
         """Start the query."""
         self.started_at = time.monotonic()
+        self.waits.clear()
         self.query = self.start()
 
     @property
@@ -319,19 +325,27 @@ class Supervisor:
     def _report_read(self, kept: SupervisedQuery) -> None:
         """Note up to when a source was read, for a stream whose clock goes on meanwhile.
 
-        Spark looks for data many times between two looks at it. What was found in between to be
-        nothing, all of it, began after the first of them.
+        A query that waits, and waits again long enough after, has looked in between. All that was
+        there when it waited first was found then, and read.
         """
-        looked, kept.looked = kept.looked, None
         if kept.query is None or kept.stream is None or kept.away:
+            kept.waits.clear()
             return
         if not self._pipeline.counts_idle(kept.stream.id):
             return
         at = time.monotonic()
-        if kept.query._jsq.status().message() == _NOTHING_NEW:
-            kept.looked = at
-            if looked is not None:
-                self._pipeline.report_read(kept.stream.id, at - looked)
+        message = str(kept.query._jsq.status().message())
+        if message.startswith(_LOOKS):
+            return
+        if message != _NOTHING_NEW:
+            kept.waits.clear()
+            return
+        kept.waits.append(at)
+        read = None
+        while kept.waits[0] <= at - _SURELY_LOOKED:
+            read = kept.waits.popleft()
+        if read is not None:
+            self._pipeline.report_read(kept.stream.id, at - read)
 
     def _check_source(self, kept: SupervisedQuery) -> None:
         """Notice a source that went away, or came back, under a query that still runs."""

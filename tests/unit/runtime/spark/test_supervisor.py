@@ -22,6 +22,13 @@ class Pipeline:
 
     def __init__(self) -> None:
         self.stopped: dict[int, Exception] = {}
+        self.read: list[float] = []
+
+    def counts_idle(self, stream_id: int) -> bool:
+        return True
+
+    def report_read(self, stream_id: int, seconds: float) -> None:
+        self.read.append(seconds)
 
     def report_stopped(self, stream_id: int, reason: Exception) -> None:
         self.stopped[stream_id] = reason
@@ -153,3 +160,45 @@ def test_a_source_that_is_long_in_beginning_keeps_nobody_waiting(
         stream = cast(Any, SimpleNamespace(id=number, name=f"s{number}"))
         kept.keep(SupervisedQuery(stream, lambda: cast(Any, Query(started))))
     assert len(started) == 3
+
+
+WAITS, LOOKS, READS = "Waiting for data to arrive", "Getting offsets from x", "Processing new data"
+
+
+@pytest.mark.parametrize(
+    ("messages", "read"),
+    [
+        # Between two looks a quarter of a second apart, Spark may have slept.
+        ([WAITS, WAITS], []),
+        ([WAITS, WAITS, WAITS, WAITS], [0.5, 0.5]),
+        ([WAITS, LOOKS, LOOKS, WAITS, WAITS], [0.75]),
+        ([WAITS, LOOKS, LOOKS, LOOKS], []),
+        ([WAITS, WAITS, READS, WAITS, WAITS], []),
+        ([READS, WAITS, LOOKS, WAITS, READS], [0.5]),
+    ],
+)
+def test_up_to_when_a_source_was_read(
+    kept: Supervisor,
+    pipeline: Pipeline,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: list[str],
+    read: list[float],
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: now))
+    one = kept.get(1)
+    assert one is not None
+    for message in messages:
+        status = SimpleNamespace(message=lambda message=message: message)
+        one.query = cast(Any, SimpleNamespace(_jsq=SimpleNamespace(status=lambda s=status: s)))
+        kept._report_read(one)
+        now += 0.25
+    assert pipeline.read == read
+
+
+def test_what_was_seen_of_a_query_does_not_count_for_the_next_one(kept: Supervisor) -> None:
+    one = kept.get(1)
+    assert one is not None
+    one.waits.append(1.0)
+    one.begin()
+    assert not one.waits
