@@ -591,6 +591,22 @@ def test_parquet_files_that_come_later_are_read_as_they_come(pond, tmp_path):
         assert len(rows(pond)) == number + 1
 
 
+def test_files_of_any_age_are_read(pond, tmp_path):
+    """A file that is moved, copied or unpacked keeps its time; Spark's own limit is a week."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    pond.execute(f"CREATE STREAM s (n BIGINT) USING csv OPTIONS (path '{folder}')")
+    ages = (0, 8, 4_000, -400, 6)  # days; that of -400 is from the future
+    for number, age in enumerate(ages):
+        file = tmp_path / "new"
+        file.write_text(f"{number}\n")
+        at = file.stat().st_mtime - age * 86_400
+        os.utime(file, (at, at))
+        os.rename(file, folder / f"{number}.csv")
+        pond.catch_up()
+        assert rows(pond, "SELECT n FROM s") == [(n,) for n in range(number + 1)]
+
+
 @pytest.mark.parametrize("how", ["delete", *slow("archive")])
 def test_files_are_taken_away_when_what_they_hold_is_kept(
     open_store, tmp_path, monkeypatch, eventually, how

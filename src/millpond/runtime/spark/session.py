@@ -102,10 +102,7 @@ def start_session(
         **{f"spark.executorEnv.{name}": value for name, value in (workers or {}).items()},
     }
     if local:
-        sockets = str(directory.absolute())
-        if len(os.fsencode(sockets)) <= _SOCKET_DIRECTORY:
-            # A killed process leaves its sockets; here they go with the other scratch files.
-            own["spark.python.unix.domain.socket.dir"] = sockets
+        own |= _place_sockets(directory)
     elif _SECRET in hidden or not str(master).startswith("spark://"):
         own |= _PRIVATE
     settings = {**own, **make_settings(master, given)}
@@ -226,6 +223,25 @@ def launch_ahead(
         return settings
 
     return Launch(store, make)
+
+
+#: The directory of the sockets of this process's JVM.
+_sockets: list[Path] = []
+
+
+def _place_sockets(directory: Path) -> dict[str, str]:
+    """Say where the JVM makes its sockets: in a directory, unless its path is too long.
+
+    A killed process leaves its sockets, and there they go with the other scratch files. The JVM
+    goes on with the directory of its first job, whatever later sessions are told. So all sessions
+    of a process have the same one, which is made again if its store was closed meanwhile.
+    """
+    if not _sockets and len(os.fsencode(directory.absolute())) <= _SOCKET_DIRECTORY:
+        _sockets.append(directory.absolute())
+    if not _sockets:
+        return {}
+    make_directory(_sockets[0])
+    return {"spark.python.unix.domain.socket.dir": str(_sockets[0])}
 
 
 def make_settings(master: str | None, given: Mapping[str, str]) -> dict[str, str]:

@@ -39,6 +39,9 @@ _TEXT_FORMATS = ("csv", "json")
 
 #: The columns of Spark's listing of files; Spark reads only selected columns.
 FILES = "path string, modificationTime timestamp, length bigint, content binary"
+#: Spark passes over files that were written so long before the newest it has seen: a week, if it is
+#: told nothing. A file that is moved or unpacked keeps its time.
+_ANY_AGE = "36500d"
 #: The options of a source for which tasks can still read the files themselves.
 _DIRECT_OPTIONS = frozenset(
     (
@@ -137,7 +140,7 @@ def paths_frame(
     read once for every file of its batch.
     """
     assert definition.source is not None
-    options = fill_in_secrets(definition.source.options)
+    options = {"maxfileage": _ANY_AGE} | fill_in_secrets(definition.source.options)
     path = options.pop("path")
     local = local_path(path)
     if local is not None and local.exists():

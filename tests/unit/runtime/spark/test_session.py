@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from millpond.errors import MillpondError
+from millpond.runtime.spark import session
 from millpond.runtime.spark.jvm.launch import find_launch_error
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
@@ -160,3 +162,18 @@ def test_a_cluster_that_cannot_be_reached_is_named() -> None:
     assert name_master(stopped, "spark://h:1") == "The master spark://h:1 does not answer."
     said = name_master("An error has occurred. Connection refused", "k8s://http://h:1")
     assert said == "The master is k8s://http://h:1. An error has occurred. Connection refused"
+
+
+def test_all_sessions_of_a_process_have_one_directory_of_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The JVM goes on with that of its first job, and whoever closes a store removes it."""
+    monkeypatch.setattr(session, "_sockets", [])
+    with TemporaryDirectory(dir="/tmp") as folder:
+        first, second, long = (Path(folder) / name for name in ("1", "2", "l" * 60))
+        assert session._place_sockets(long) == {}
+        expected = {"spark.python.unix.domain.socket.dir": str(first)}
+        for directory in (first, second, long):
+            assert session._place_sockets(directory) == expected
+            first.rmdir()
+        assert not second.exists()
