@@ -29,8 +29,8 @@ _LOOK_SECONDS = 0.25
 #: What Spark says of a query that has looked for new data and found none, and how its word begins
 #: for one that looks.
 _NOTHING_NEW, _LOOKS = "Waiting for data to arrive", "Getting offsets"
-#: Whoever waits again so many seconds later has looked meanwhile: Spark does after a tenth of a
-#: second (`spark.sql.streaming.pollingDelay`), or later on a machine that has much to do.
+#: Whoever waits again so many seconds later has looked meanwhile. Spark does after a tenth of a
+#: second, or later on a machine that has much to do.
 _SURELY_LOOKED = 0.5
 #: How long a source waits that was being read when Spark ended, by how often in a row that was. So
 #: a file that takes all memory does not end Spark so often that it is given up.
