@@ -153,7 +153,7 @@ class Advancer(WokenThread):
                 now = self._floors.capture().now
                 while not self.stopping and self.step(now, called, wanted):
                     with self._progress:
-                        self._stepped = asked
+                        self._stepped, self._failure = asked, None
                         self._progress.notify_all()
                     if self._asked > asked:  # who asked since wants more than that reading allows
                         is_over = False

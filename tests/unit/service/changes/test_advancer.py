@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -83,6 +84,38 @@ def test_what_comes_meanwhile_is_not_waited_for(
     found = query.fetch()
     assert rounds < 60
     assert {(0,), (1,)} <= {change.row for change in found}
+
+
+def test_who_has_all_is_not_told_of_what_failed_before(
+    pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits goes on as soon as a round has brought what is wanted; others may follow it."""
+    pond.execute(
+        "CREATE STREAM s (ts TIMESTAMP, v INTEGER) TIMESTAMP BY ts;"
+        "CREATE STREAM one AS SELECT v FROM s"
+    )
+    pond.catch_up()
+    advancer = components_of(pond).advancer
+    step, fails, goes_on = advancer.step, [True], threading.Event()
+
+    def fail_once_and_linger(*given: Any) -> bool:
+        if fails:
+            fails.clear()
+            raise MillpondError("STORE-603", "the storage gives no answer")
+        if is_busy := step(*given):
+            return is_busy
+        goes_on.wait(30)
+        return False
+
+    monkeypatch.setattr(advancer, "step", fail_once_and_linger)
+    pond.ingest("s", rows(1, 2, 9))
+    with pytest.raises(MillpondError, match="STORE-603"):
+        pond.catch_up()
+    try:
+        pond.catch_up()
+    finally:
+        goes_on.set()
+    assert len(pond.ask("SELECT v FROM one").rows()) == 2
 
 
 def test_a_round_is_one_epoch(pond: Pond, parts: Components) -> None:
