@@ -1,10 +1,13 @@
-"""Tasks of what runs behind the scenes end with the pond that called for them."""
+"""What ends with a pond: the tasks it has called for, and Spark, unless another pond uses it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -41,3 +44,40 @@ def test_tasks_end_and_no_others_begin(open_store: Callable[..., Pond], spark: A
     assert len(failed) == 1
     with pytest.raises(MillpondError, match="POND-410"):
         runtime.run(time.sleep, [0.0])
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import millpond
+
+def use(pond):
+    pond.ingest("s", [{"v": 1}])
+    pond.catch_up(timeout=120)
+    return pond.ask("SELECT count(*) FROM s").rows()[0][0]
+
+stores = [Path(sys.argv[1], name) for name in "ab"]
+millpond.open(stores[0]).close()  # before Spark has run a job
+first, second = ponds = [millpond.open(store, master="local[1]") for store in stores]
+for pond in ponds:
+    pond.execute("CREATE STREAM s (v BIGINT)")
+print(use(first), use(second), use(first))
+first.close()
+print(use(second))
+first = millpond.open(stores[0], master="local[1]")
+print(use(second), use(first))
+second.close()
+print(use(first))
+first.close()
+print([file.name for store in stores for file in (store / "checkpoints").glob(".scratch*")])
+"""
+
+
+def test_ponds_of_one_process_go_on_when_another_is_closed() -> None:
+    """They share a Spark session, which belongs to none of them."""
+    with TemporaryDirectory(dir="/tmp") as stores:  # short enough for sockets in it
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, stores], capture_output=True, text=True, timeout=300
+        )
+    assert done.stdout.split("\n") == ["1 1 2", "2", "3 3", "4", "[]", ""], done.stderr[-3000:]
+    assert done.stderr == ""

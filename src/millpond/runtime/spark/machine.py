@@ -26,6 +26,11 @@ from millpond.errors import MillpondError
 from millpond.runtime.process_memory import RuntimeMemory, measure_descendants
 from millpond.runtime.spark.jvm.given_settings import start_error
 from millpond.runtime.spark.jvm.reasons import find_reason
+from millpond.runtime.spark.jvm.shared_session import (
+    forget_session,
+    join_session,
+    leave_session,
+)
 from millpond.work import check_work
 
 log = logging.getLogger("millpond.spark")
@@ -162,6 +167,8 @@ class Machine:
         self._process = getattr(self._gateway, "proc", None)
         if self._process is not None:
             _latest[:] = [self._process]
+        if self._start is not None:
+            join_session(session)
         self.version = session.version
         self.master = session.sparkContext.master
         self.parallelism = int(session.sparkContext.defaultParallelism)
@@ -223,10 +230,11 @@ class Machine:
             if SparkContext._gateway is not self._gateway:  # what it was before the start
                 _forget(SparkContext._gateway)
         elif self._has_ended():
+            forget_session(self._session)
             _forget(self._gateway)
         elif self._start is not None:
             try:
-                self._session.stop()
+                leave_session(self._session)
             except Exception as error:  # a signal to the whole group ends the JVM first
                 log.debug("stopping Spark: %s", error)
                 if self._has_ended(seconds=_DYING_SECONDS):

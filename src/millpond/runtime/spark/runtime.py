@@ -44,6 +44,7 @@ from millpond.runtime.spark.jvm.class_archive import note_work
 from millpond.runtime.spark.jvm.given_settings import check_conf
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
+from millpond.runtime.spark.jvm.shared_session import is_left, remove_scratch
 from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
@@ -158,7 +159,8 @@ class SparkRuntime:
         checkpoints = self._store / "checkpoints"
         self._scratch = scratch = checkpoints / f".scratch-{uuid.uuid4().hex[:8]}"
         for left in checkpoints.glob(".scratch-*"):
-            shutil.rmtree(left, ignore_errors=True)
+            if not is_left(left):
+                shutil.rmtree(left, ignore_errors=True)
         make_directory(scratch)
         return scratch
 
@@ -396,8 +398,10 @@ class SparkRuntime:
         if self._given is not None:
             for name in tell_workers(self._store):
                 self._given.sparkContext.environment.pop(name, None)
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
+        elif self._scratch is not None:
+            remove_scratch(self._scratch)  # with its session
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
         del self._pipeline
         self._inbox.forget_pipeline()

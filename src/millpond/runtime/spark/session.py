@@ -27,6 +27,7 @@ from millpond.runtime.spark.jvm.given_settings import check_values, start_error
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import Launch, address_of, find_launch_error, launching
 from millpond.runtime.spark.jvm.reasons import find_reason
+from millpond.runtime.spark.jvm.shared_session import remove_later
 from millpond.runtime.spark.jvm.worker_python import write_python
 from millpond.runtime.spark.worker_memory import WORKER_MEMORY, worker_memory
 from millpond.state.disk_floor import DISK_FLOOR
@@ -241,6 +242,7 @@ def _place_sockets(directory: Path) -> dict[str, str]:
     if not _sockets:
         return {}
     make_directory(_sockets[0])
+    remove_later(_sockets[0])
     return {"spark.python.unix.domain.socket.dir": str(_sockets[0])}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from millpond.errors import MillpondError
 from millpond.runtime.spark import session
+from millpond.runtime.spark.jvm import shared_session
 from millpond.runtime.spark.jvm.launch import find_launch_error
 from millpond.runtime.spark.runtime import SparkRuntime
 from millpond.runtime.spark.session import (
@@ -169,11 +170,13 @@ def test_all_sessions_of_a_process_have_one_directory_of_sockets(
 ) -> None:
     """The JVM goes on with that of its first job, and whoever closes a store removes it."""
     monkeypatch.setattr(session, "_sockets", [])
+    monkeypatch.setattr(shared_session, "_left", [])
     with TemporaryDirectory(dir="/tmp") as folder:
         first, second, long = (Path(folder) / name for name in ("1", "2", "l" * 60))
         assert session._place_sockets(long) == {}
         expected = {"spark.python.unix.domain.socket.dir": str(first)}
         for directory in (first, second, long):
             assert session._place_sockets(directory) == expected
+            assert shared_session.is_left(first)  # it goes with the session
             first.rmdir()
         assert not second.exists()
