@@ -134,7 +134,7 @@ def losses(items: list[dict[str, Any]]) -> tuple[Loss, ...]:
 
 
 def result(body: dict[str, Any]) -> StatementResult:
-    """The statement's result of `encode.result_json`."""
+    """One of the statements' results of `encode.results_json`."""
     kind, name = body["statement"], body["query"]
     if "rows" not in body:
         return StatementResult(kind, name, text=body.get("text"), message=body.get("message"))

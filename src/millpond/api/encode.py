@@ -170,11 +170,6 @@ def answer_headers(answer: Answer) -> dict[str, str]:
     return headers | promise_headers(answer)
 
 
-def result_json(result: StatementResult) -> bytes:
-    """A statement's result as one JSON object."""
-    return _written(lambda write: _write_result(result, write), result.nbytes)
-
-
 def results_json(results: Sequence[StatementResult]) -> bytes:
     """The results of a request's statements as one JSON object."""
 

@@ -158,8 +158,8 @@ class SharedFold:
         if not number:
             create_tables(self._database, self._incarnation)
         add_tables(self._database)
-        #: The snapshot's last record, and the bytes of the records applied after it.
-        self.snapshot_number, self.bytes = number, 0
+        #: Of the records applied after the snapshot.
+        self.bytes = 0
         self._reader = LogReader(self._place, self._incarnation, number, began, self._clock)
 
     def _check_beginning(self, damaged: Collection[SharedSnapshot]) -> None:
