@@ -57,7 +57,8 @@ def open(
     Args:
         store: Its directory; None for a temporary one that is removed when the pond is closed.
         master: The URL of a Spark master: where tasks run; None for this machine.
-        spark: A Spark session, used instead of one of Millpond's own, and left running.
+        spark: A Spark session, used instead of one of Millpond's own, and left running; None for
+            the one that runs in this process, if there is one, and else one of Millpond's own.
         spark_conf: Settings of the Spark session that is started, `{"spark.jars.packages": …}`,
             beside Millpond's or in their place; not for a session that is given.
         bounded: Whether file sources are finite: they are read to their end before the first

@@ -64,10 +64,15 @@ for pond in ponds:
 print(use(first), use(second), use(first))
 first.close()
 print(use(second))
+print(*(Path(store, "spark.pid").exists() for store in stores))
 first = millpond.open(stores[0], master="local[1]")
 print(use(second), use(first))
 second.close()
 print(use(first))
+try:
+    millpond.open(stores[1], master="local[2]")
+except millpond.MillpondError as error:
+    print(str(error).splitlines()[0])
 first.close()
 print([file.name for store in stores for file in (store / "checkpoints").glob(".scratch*")])
 """
@@ -79,5 +84,34 @@ def test_ponds_of_one_process_go_on_when_another_is_closed() -> None:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, stores], capture_output=True, text=True, timeout=300
         )
-    assert done.stdout.split("\n") == ["1 1 2", "2", "3 3", "4", "[]", ""], done.stderr[-3000:]
+    said = "CQL-214: Spark runs in this process already, with another spark.master"
+    expected = ["1 1 2", "2", "False False", "3 3", "4", said, "[]"]
+    assert done.stdout.splitlines() == expected, done.stderr[-3000:]
     assert done.stderr == ""
+
+
+OWN = """
+import sys
+import millpond
+from pyspark.sql import SparkSession
+
+own = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+before = own.sql("SET").collect()
+for _ in range(2):
+    with millpond.open(sys.argv[1]) as pond:
+        if not pond.streams():
+            pond.execute("CREATE STREAM s (v BIGINT)")
+        pond.ingest("s", [{"v": 1}])
+        pond.catch_up(timeout=120)
+        print(pond.ask("SELECT count(*) FROM s").rows()[0][0])
+    print(own.range(3).count(), own.sql("SET").collect() == before)
+"""
+
+
+def test_a_session_that_runs_already_is_used_and_goes_on() -> None:
+    """Somebody has started it in a notebook, and opens a pond without passing it."""
+    with TemporaryDirectory() as store:
+        done = subprocess.run(
+            [sys.executable, "-c", OWN, store], capture_output=True, text=True, timeout=300
+        )
+    assert done.stdout.splitlines() == ["1", "3 True", "2", "3 True"], done.stderr[-3000:]

@@ -265,6 +265,32 @@ def test_the_engine_has_settings_of_its_own(tmp_path: Path, clock: ManualClock) 
         assert pond.query("q").describe()["options"] == {"lazy_expiration": "90 SECONDS"}
 
 
+WINDOWS = ["", "[NOW]", "[RANGE 5 SECONDS]", "[RANGE 4 SECONDS SLIDE 2 SECONDS]", "[ROWS 2]"]
+
+
+@pytest.mark.parametrize("strategy", ["aware", "negative", "direct"])
+@pytest.mark.parametrize("window", [*WINDOWS, "[PARTITION BY k ROWS 1]"])
+def test_every_strategy_of_the_engine_computes_every_window(
+    tmp_path: Path, strategy: str, window: str
+) -> None:
+    """Of queries that share a log, too, and those that came before the engine was told."""
+    create = "CREATE QUERY q{0} WITH (changes = 'from beginning') AS SELECT k, v FROM s {1} "
+    found = []
+    for place, settings in enumerate((ChangeSettings(), ChangeSettings(strategy))):
+        clock = ManualClock()
+        with open_local(tmp_path / str(place), clock, changes=settings) as pond:
+            pond.execute(STREAM)
+            for v in range(3):
+                pond.execute(create.format(v, window) + f"WHERE v > {v}")
+            at(pond, clock, 101, 1, 2)
+            at(pond, clock, 103, 3, 4)
+            first = [pond.query(f"q{v}").fetch().rows() for v in range(3)]
+            pond.entities.set("changes:all", {"strategy": strategy})
+            at(pond, clock, 120, 2, 4)
+            found.append((first, [pond.query(f"q{v}").fetch().rows() for v in range(3)]))
+    assert found[0] == found[1]
+
+
 def test_what_readers_were_told_is_behind_a_restart_too(tmp_path: Path, clock: ManualClock) -> None:
     with open_local(tmp_path / "store", clock) as pond:
         pond.execute(f"{STREAM}; CREATE RELATION r (k STRING, n INTEGER)")

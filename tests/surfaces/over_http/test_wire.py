@@ -149,7 +149,7 @@ def test_a_chunked_column():
     ],
 )
 def test_a_result_comes_back(result):
-    assert decode.result(json.loads(encode.result_json(result))) == result
+    assert decode.result(json.loads(encode.results_ndjson([result]))) == result
 
 
 def test_an_error_comes_back():

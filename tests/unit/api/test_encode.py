@@ -55,12 +55,9 @@ def test_results_beside_an_error_are_what_they_are_elsewhere() -> None:
         StatementResult("ask", answer=Answer(TRUTHS, 0, final=True)),
         StatementResult("create stream", "s", message="stream s: created"),
     ]
-    assert json.loads(encode.results_array(results)) == [
-        json.loads(encode.result_json(result)) for result in results
-    ]
-    assert json.loads(encode.results_json(results))["results"] == json.loads(
-        encode.results_array(results)
-    )
+    each = [json.loads(line) for line in encode.results_ndjson(results).splitlines()]
+    assert json.loads(encode.results_array(results)) == each
+    assert json.loads(encode.results_json(results))["results"] == each
     assert encode.results_array([]) == b"[]"
 
 

@@ -30,6 +30,7 @@ from millpond.runtime.spark.jvm.shared_session import (
     forget_session,
     join_session,
     leave_session,
+    start_session_of,
 )
 from millpond.work import check_work
 
@@ -130,7 +131,7 @@ class Machine:
         if self._start is not None:
             log.info("starting Spark")
         try:
-            self._adopt(self._given if self._start is None else self._start())
+            self._adopt()
         except MillpondError:
             raise
         except Exception:
@@ -160,15 +161,18 @@ class Machine:
             self._decided.set()
         self._watch()
 
-    def _adopt(self, session: SparkSession | None) -> None:
-        assert session is not None
+    def _adopt(self) -> None:
+        if self._start is None:
+            assert self._given is not None
+            session = self._given
+            join_session(session)
+        else:
+            session = start_session_of(self._start)
         self._session = session
         self._gateway = SparkContext._gateway
         self._process = getattr(self._gateway, "proc", None)
         if self._process is not None:
             _latest[:] = [self._process]
-        if self._start is not None:
-            join_session(session)
         self.version = session.version
         self.master = session.sparkContext.master
         self.parallelism = int(session.sparkContext.defaultParallelism)
@@ -232,7 +236,7 @@ class Machine:
         elif self._has_ended():
             forget_session(self._session)
             _forget(self._gateway)
-        elif self._start is not None:
+        else:
             try:
                 leave_session(self._session)
             except Exception as error:  # a signal to the whole group ends the JVM first
@@ -286,7 +290,7 @@ class Machine:
         assert self._start is not None
         try:
             _forget(self._gateway)
-            self._adopt(self._start())
+            self._adopt()
             self._silent, self._ended_because = 0, ""
             self._answers = self._asks
             self.trouble = None

@@ -44,7 +44,12 @@ from millpond.runtime.spark.jvm.class_archive import note_work
 from millpond.runtime.spark.jvm.given_settings import check_conf
 from millpond.runtime.spark.jvm.java import check_java
 from millpond.runtime.spark.jvm.launch import LOG, Launch, end_launched
-from millpond.runtime.spark.jvm.shared_session import is_left, remove_scratch
+from millpond.runtime.spark.jvm.shared_session import (
+    find_running,
+    is_left,
+    is_own,
+    remove_scratch,
+)
 from millpond.runtime.spark.jvm.worker_errors import raising_own_errors
 from millpond.runtime.spark.kafka_source import ranges_frame
 from millpond.runtime.spark.machine import Machine, starting_error
@@ -52,6 +57,7 @@ from millpond.runtime.spark.relation_file import write_relation
 from millpond.runtime.spark.session import (
     LOCAL,
     await_end_of_last,
+    forget_process,
     note_process,
     quiet_teardown,
     start_session,
@@ -90,7 +96,8 @@ class SparkRuntime:
 
         Args:
             master: The URL of a Spark master; None for this machine.
-            spark: A session to use instead of one of the runtime's own.
+            spark: A session to use instead of one of the runtime's own, and of one that runs in
+                this process already.
             conf: Settings of the session that is started; see `start_session`.
             revives: Whether to start Spark behind, and again when its JVM has ended.
             behind: Whether to start Spark behind: `start` does not wait for it.
@@ -104,6 +111,8 @@ class SparkRuntime:
                 "spark_conf cannot be given with a Spark session",
                 hint="Build the session with these settings.",
             )
+        if spark is None and not (revives or behind):
+            spark = find_running(master, self._conf)
         self._given = spark
         self._machine = Machine(
             None if spark is not None else self._start_spark,
@@ -136,7 +145,7 @@ class SparkRuntime:
         if self._given is not None:
             tell_given(self._given, tell_workers(store))
             self._make_scratch()
-            if self._given.sparkContext.master.startswith("local"):
+            if self._given.sparkContext.master.startswith("local") and not is_own(self._given):
                 # Workers must find Millpond where this process found it.
                 self._given.sparkContext.pythonExec = sys.executable
         self._supervisor = Supervisor(pipeline)
@@ -398,10 +407,9 @@ class SparkRuntime:
         if self._given is not None:
             for name in tell_workers(self._store):
                 self._given.sparkContext.environment.pop(name, None)
-            if self._scratch is not None:
-                shutil.rmtree(self._scratch, ignore_errors=True)
-        elif self._scratch is not None:
-            remove_scratch(self._scratch)  # with its session
+        if self._scratch is not None:
+            remove_scratch(self._scratch)
+        forget_process(self._store)
         # Py4J keeps what was passed to `foreachBatch` for ever, and with it all that it refers to.
         del self._pipeline
         self._inbox.forget_pipeline()

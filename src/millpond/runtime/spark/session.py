@@ -440,6 +440,11 @@ def note_process(store: Path, spark: SparkSession) -> None:
         write_owner_only(store / "spark.pid", str(process.pid).encode())
 
 
+def forget_process(store: Path) -> None:
+    """Let the process that opens the store next not wait for a JVM that goes on with others."""
+    (store / "spark.pid").unlink(missing_ok=True)
+
+
 def _find_alive(file: Path, store: Path) -> int | None:
     try:
         pid = int(file.read_text())

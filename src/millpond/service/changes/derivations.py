@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 
 from millpond.catalog.objects import QueryDef, RelationDef, StreamDef
 from millpond.catalog.tolerance import Reduction
@@ -260,16 +260,20 @@ class Derivations:
         """The derivation of a shared log."""
         chosen = self._find_choices(version) if choices is None else choices
         read = stream_of(version, bound.streams[0])
-        plan = plan_shared_log(bound, read, self._strategy, chosen)
+        plan = self._plan_by_engine(lambda strategy: plan_shared_log(bound, read, strategy, chosen))
         bare = strip_predicates(bound)
         streams, relations, _, line = self.sharing_key_of(version, bare, None)
         patience = self._settings.eager_expiration
         return Derivation(stream, bare, plan, streams, relations, patience, line)
 
-    @property
-    def _strategy(self) -> str:
-        """The strategy of plans over one window, of which each strategy computes every one."""
-        return self._settings.strategy
+    def _plan_by_engine(self, plan: Callable[[str], Plan]) -> Plan:
+        """Plan by the engine's strategy, which is for those queries that it can be for."""
+        try:
+            return plan(self._settings.strategy)
+        except MillpondError as error:
+            if error.code != "CQL-214":
+                raise
+            return plan("aware")
 
     def sharing_key_of(
         self, version: Version, bound: BoundQuery, query: QueryDef | None
@@ -337,13 +341,7 @@ class Derivations:
             # What its joins compare is looked at now, and another plan may release rows by it.
             return plan_once(strategy) if self._statistics.learn(plan.nodes()) else plan
 
-        try:
-            return by(settings.strategy)
-        except MillpondError as error:
-            # What the engine says is for those queries it can be said of.
-            if error.code != "CQL-214" or "strategy" in options:
-                raise
-            return by("aware")
+        return by(settings.strategy) if "strategy" in options else self._plan_by_engine(by)
 
     def constraints_of(self, version: Version, stream: StreamDef) -> tuple[Constraint, ...]:
         """The constraints of a stream by which operators release rows, declared and observed."""

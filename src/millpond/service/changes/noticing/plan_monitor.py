@@ -56,6 +56,8 @@ _WORTH = 0.03
 _PART = 0.02
 #: A dataflow that takes longer to make is brought up to the present, so often at most.
 _LONG_SECONDS, _MOST_TIMES = 0.5, 4
+#: The choice document begins here in the reasons of `system$actions`.
+_CHOICES = "; choices: "
 
 
 @dataclass
@@ -187,6 +189,12 @@ def describe_move(name: str, before: float, after: float, choices: Choices) -> S
     document = {key: choice.to_json() for key, choice in sorted(choices.items())}
     why = (
         f"its group takes {before * 1e6:,.3g} µs a second, and {after * 1e6:,.3g} by other plans"
-        f"; choices: {orjson.dumps(document).decode()}"
+        f"{_CHOICES}{orjson.dumps(document).decode()}"
     )
     return REPLAN, name, before, after, before / after if after else 0.0, why
+
+
+def read_move(why: str) -> dict[str, Choice]:
+    """Read the choices from an element of `system$actions`, as `describe_move` wrote them."""
+    document = orjson.loads(why.partition(_CHOICES)[2])
+    return {key: Choice.of_json(choice) for key, choice in document.items()}
