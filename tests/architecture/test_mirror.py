@@ -28,7 +28,6 @@ TESTED_ELSEWHERE = {
     "components.py": "it puts the parts together: every test that opens a pond does",
     "handles.py": "the handles are how all tests reach queries",
     "open_pond.py": "it opens a pond on Spark: tests/spark",
-    "pond.py": "the facade, through which tests/surfaces and tests/integration go",
 }
 #: What decides something, or goes through several things.
 LOGIC = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -89,6 +90,8 @@ class Pond:
         self._costs = QueryCosts(self._components)
         self._explainer = Explainer(self._components, self._entities, self._metrics)
         self._on_close = on_close
+        #: Held while the pond is closed: who closes it, too, returns when it is.
+        self._closing = threading.RLock()
         ceilings = settings.get("ceilings")
         self._statement_seconds = math.inf if ceilings is None else ceilings.seconds
         self._observer = EntityStream(self._components, self._entities)
@@ -655,15 +658,16 @@ class Pond:
 
     def close(self) -> None:
         """Stop reading sources and release the store; acknowledged rows are not lost."""
-        if self._components.closed:
-            return
-        try:
-            self._observer.stop()
-            self._history.stop()
-            self._components.stop()
-        finally:
-            if self._on_close is not None:
-                self._on_close()
+        with self._closing:
+            if self._components.closed:
+                return
+            try:
+                self._observer.stop()
+                self._history.stop()
+                self._components.stop()
+            finally:
+                if self._on_close is not None:
+                    self._on_close()
 
     def __repr__(self) -> str:
         if self._components.closed:

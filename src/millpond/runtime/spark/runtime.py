@@ -111,6 +111,12 @@ class SparkRuntime:
                 "spark_conf cannot be given with a Spark session",
                 hint="Build the session with these settings.",
             )
+        if spark is not None and spark.sparkContext._jsc is None:
+            raise MillpondError(
+                "CQL-214",
+                "the Spark session that is given was stopped",
+                hint="Give one that runs, or leave it out: Millpond starts one of its own.",
+            )
         if spark is None and not (revives or behind):
             spark = find_running(master, self._conf)
         self._given = spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,12 @@ from millpond.runtime.spark.session import (
 def test_a_session_that_is_given_has_its_settings() -> None:
     with pytest.raises(MillpondError, match="CQL-214: spark_conf cannot be given with a Spark"):
         SparkRuntime(None, object(), {"spark.a": "1"})  # type: ignore[arg-type]
+
+
+def test_a_session_that_was_stopped_is_no_session() -> None:
+    stopped: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(MillpondError, match="CQL-214: the Spark session that is given was stopped"):
+        SparkRuntime(spark=stopped)
 
 
 WHOLE = {
