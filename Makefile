@@ -78,10 +78,13 @@ pytest: $(STAMP)
 		echo "== again, by itself, what failed above (if it passes now, find out why it failed)"; \
 		$(PYTEST) --last-failed --last-failed-no-failures none -m "not slow" --timeout 600 $(ARGS); }
 
-# The long ones alone: kill -9 thirty times, every golden in many ways, long random runs.
+# The long ones alone: kill -9 thirty times, every golden in many ways, long random runs; and the laws
+# with examples that no run had before.
 slow: $(STAMP) .venv-generator/.installed
 	@echo "== slow tests"
 	@$(PYTEST) -n 2 --dist loadgroup -m slow $(ARGS)
+	@seed=$${SEED:-$$(date +%s)}; echo "== other examples (the same again: make slow SEED=$$seed)"; \
+		$(PYTEST) -n 2 --dist loadgroup -m "hypothesis and not slow" --hypothesis-seed $$seed $(ARGS)
 
 # A generator of HTTP clients wants an older typer than Millpond has, hence an environment of its own.
 .venv-generator/.installed:

@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 from millpond.testing.manual_clock import ManualClock
 
 #: The same examples every time, on a machine of any speed: what fails on one fails on all. A test
-#: says no more than how many examples it needs.
+#: says no more than how many examples it needs. With `--hypothesis-seed` they are others.
 settings.register_profile(
     "millpond",
     derandomize=True,
@@ -25,6 +25,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.load_profile("millpond")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw the examples by `--hypothesis-seed`, if it is given."""
+    if config.getoption("--hypothesis-seed") is not None:
+        settings.register_profile("seeded", settings.get_profile("millpond"), derandomize=False)
+        settings.load_profile("seeded")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

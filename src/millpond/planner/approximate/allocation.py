@@ -43,7 +43,8 @@ def share_equally(needs: Sequence[float], least: Sequence[float], granted: float
             low = middle
         else:
             high = middle
-    return [round(share, 9) for share in _take(needs, least, low)]
+    taken = _take(needs, least, low)
+    return [max(own, round(share, 9)) for share, own in zip(taken, least, strict=True)]
 
 
 def _take(needs: Sequence[float], least: Sequence[float], each: float) -> list[float]:

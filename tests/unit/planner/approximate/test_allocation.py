@@ -54,6 +54,13 @@ def test_it_fits_and_is_not_worse_than_equal_shares(
     assert predict_by(name, found).missing <= equal.missing + 1e-9
 
 
+def test_shares_that_are_rounded_are_not_below_the_least() -> None:
+    least = [1 / 3, 1 / 7, 1e-10]
+    for granted in 1.0, 30.0, 1e6:
+        shares = share_equally([100.0, 10.0, 1.0], least, granted)
+        assert all(s >= own for s, own in zip(shares, least, strict=True))
+
+
 def test_what_has_copies_gets_less() -> None:
     shares = allocate(lambda s: predict_by("distinct", s), [900, 100, 100], [0.01] * 3, 300)
     assert shares is not None
