@@ -90,6 +90,48 @@ def test_ponds_of_one_process_go_on_when_another_is_closed() -> None:
     assert done.stderr == ""
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import millpond
+from pyspark import SparkContext
+
+def use(pond):
+    pond.ingest("s", [{"v": 1}])
+    pond.catch_up(timeout=120)
+    return pond.ask("SELECT count(*) FROM s").rows()[0][0]
+
+stores = [Path(sys.argv[1], name) for name in "ab"]
+first, second = ponds = [millpond.open(store, master="local[1]") for store in stores]
+for pond in ponds:
+    pond.execute("CREATE STREAM s (v BIGINT)")
+print(use(first), use(second))
+os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+SparkContext._gateway.proc.wait()
+try:
+    millpond.open()
+except millpond.MillpondError as error:
+    print(error.code)
+first.close()
+first = millpond.open(stores[0], master="local[1]")
+print(use(first))
+second.close()
+print(use(first))
+second = millpond.open(stores[1])
+first.close()
+print(use(second))
+second.close()
+"""
+
+
+def test_ponds_of_one_process_come_back_one_by_one_when_spark_is_killed() -> None:
+    with TemporaryDirectory(dir="/tmp") as stores:
+        done = subprocess.run(
+            [sys.executable, "-c", KILLED, stores], capture_output=True, text=True, timeout=300
+        )
+    assert done.stdout.splitlines() == ["1 1", "POND-415", "2", "3", "2"], done.stderr[-3000:]
+
+
 OWN = """
 import sys
 import millpond

@@ -39,7 +39,8 @@ from millpond.service.definitions.change_fed_relations import PUSHED
 from millpond.service.definitions.computed_columns import check_computed_columns
 from millpond.service.definitions.constraints import check_constraints
 from millpond.service.definitions.find_column import find_column
-from millpond.service.definitions.source_options import check_source_options, refuse_lost_files
+from millpond.service.definitions.source_options import check_source_options
+from millpond.service.definitions.taken_files import refuse_taken_files
 from millpond.service.queries.options import check_input_options
 from millpond.state.version import Version
 
@@ -62,9 +63,7 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
     check_computed_columns(statement, schema)
     timestamp_by = timestamp_column(statement, schema)
     live, history = _source_and_history(statement)
-    if live is not None:
-        refuse_lost_files(live, statement, version)
-    return StreamDef(
+    definition = StreamDef(
         id,
         statement.name,
         schema,
@@ -80,6 +79,8 @@ def stream_definition(statement: CreateStream, id: int, version: Version) -> Str
         constraints=check_constraints(statement, statement.constraints, schema, version),
         history=history,
     )
+    refuse_taken_files(definition, statement, version)
+    return definition
 
 
 def _source_and_history(statement: CreateStream) -> tuple[SourceDef | None, FileHistory | None]:

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from os.path import abspath
 
-from millpond.catalog.objects import SourceDef
-from millpond.cql.tree.statements import CreateStream, SourceClause
+from millpond.cql.tree.statements import SourceClause
 from millpond.errors import MillpondError
-from millpond.state.version import Version
 
 _INT, _LONG = 2**31 - 1, 2**63 - 1
 
@@ -83,45 +80,6 @@ def check_source_options(clause: SourceClause, text: str) -> None:
             text=text,
             span=clause.span,
         )
-
-
-def refuse_lost_files(source: SourceDef, statement: CreateStream, version: Version) -> None:
-    """Refuse a stream whose files another one takes away, or that takes away those of another.
-
-    Files are the same by their path and filter as they are written: which files patterns have in
-    common is known only once they are there.
-
-    Raises:
-        MillpondError: CQL-214.
-    """
-    for other in version.streams.values():
-        if other.source is None or _files_of(source) != _files_of(other.source):
-            continue
-        if "path" in source.options and any(map(_takes_away, (source, other.source))):
-            raise MillpondError(
-                "CQL-214",
-                f'stream "{statement.name}" and stream "{other.name}" read the same files, and '
-                "they are taken away when one of them has read them",
-                hint=f'Leave cleanSource out of both, or derive a stream from "{other.name}".',
-                text=statement.text,
-                span=None if statement.source is None else statement.source.span,
-            )
-
-
-def _takes_away(source: SourceDef) -> bool:
-    return source.options.get("cleansource", "off").lower() != "off"
-
-
-def _files_of(source: SourceDef) -> tuple[str, ...]:
-    """What tells the files of a source: a path, and a filter of names.
-
-    >>> _files_of(SourceDef("csv", {"path": "file:///in/"}))
-    ('/in', '')
-    >>> _files_of(SourceDef("csv", {"path": "s3a://b/in", "pathglobfilter": "a*"}))
-    ('s3a://b/in', 'a*')
-    """
-    path = re.sub("^file:(//)?", "", source.options.get("path", ""))
-    return path if "://" in path else abspath(path), source.options.get("pathglobfilter", "")
 
 
 def find_fault(option: str, value: str) -> str | None:

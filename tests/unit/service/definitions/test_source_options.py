@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from millpond.catalog.objects import SourceDef
 from millpond.errors import MillpondError
 from millpond.service.definitions.access_policy import _OPTIONS
 from millpond.service.definitions.source_options import (
@@ -18,7 +13,6 @@ from millpond.service.definitions.source_options import (
     TIMES,
     WHOLE,
     find_fault,
-    refuse_lost_files,
 )
 from millpond.service.pond import Pond
 
@@ -83,55 +77,3 @@ def test_an_archive_has_a_directory(pond: Pond, directory: str) -> None:
         pond.execute(text)
     assert "sourceArchiveDir" in (raised.value.hint or "")
     assert pond.streams() == []
-
-
-@pytest.mark.parametrize("first", ["off", "delete"])
-@pytest.mark.parametrize("second", ["Off", "Archive"])
-@pytest.mark.parametrize(
-    ("path", "name_filter", "is_same"),
-    [
-        ("/in/a", "", True),
-        ("/in/a/", "", True),
-        ("file:/in/a", "", True),
-        ("file:///in/b/../a", "", True),
-        ("/in/b", "", False),
-        ("/in/a", "*.csv", False),
-        ("s3a:///in/a", "", False),
-    ],
-)
-def test_files_are_not_taken_away_from_another_stream(
-    first: str, second: str, path: str, name_filter: str, is_same: bool
-) -> None:
-    one = SourceDef("csv", {"path": "/in/a", "cleansource": first})
-    two = SourceDef("csv", {"path": path, "cleansource": second, "pathglobfilter": name_filter})
-    version: Any = SimpleNamespace(
-        streams={
-            1: SimpleNamespace(name="pushed", source=None),
-            2: SimpleNamespace(name="one", source=one),
-        }
-    )
-    statement: Any = SimpleNamespace(name="two", text="", source=None)
-    if not is_same or (first, second) == ("off", "Off"):
-        refuse_lost_files(two, statement, version)
-    else:
-        with pytest.raises(MillpondError, match='CQL-214: stream "two" and stream "one"'):
-            refuse_lost_files(two, statement, version)
-
-
-def test_two_sources_without_files_are_not_the_same() -> None:
-    topic = SourceDef("kafka", {"cleansource": "delete"})
-    version: Any = SimpleNamespace(streams={1: SimpleNamespace(name="one", source=topic)})
-    refuse_lost_files(topic, SimpleNamespace(name="two", text="", source=None), version)  # type: ignore[arg-type]
-
-
-def test_a_stream_that_would_miss_files_is_not_created(pond: Pond, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("n\n1\n")
-    create = (
-        f"CREATE STREAM {{}} (n BIGINT) USING csv OPTIONS (path '{tmp_path}', header 'true'{{}})"
-    )
-    pond.execute(create.format("one", ""))
-    with pytest.raises(MillpondError, match="CQL-214") as raised:
-        pond.execute(create.format("two", ", cleanSource 'delete'"))
-    assert raised.value.span is not None
-    pond.execute(create.format("two", "") + "; DROP STREAM one; DROP STREAM two")
-    pond.execute(create.format("two", ", cleanSource 'delete'"))

@@ -40,8 +40,9 @@ def find_running(master: str | None, conf: Mapping[str, str]) -> SparkSession | 
     """
     with _changing:
         context = SparkContext._active_spark_context
-        if context is None:
-            return None
+        process = getattr(SparkContext._gateway, "proc", None)
+        if context is None or (process is not None and process.poll() is not None):
+            return None  # a JVM that has ended is told of where another one is started
         has = context.getConf()
         for name, value in {**({"spark.master": master} if master else {}), **conf}.items():
             if has.get(name) != value:  # which may be secret
@@ -113,10 +114,11 @@ def remove_later(directory: Path) -> None:
 
 def remove_scratch(directory: Path) -> None:
     """Remove a pond's scratch directory: now, or with Millpond's own session if that goes on."""
-    if _used:
-        remove_later(directory)
-    else:
-        shutil.rmtree(directory, ignore_errors=True)
+    with _lock:
+        if _used:
+            remove_later(directory)
+        else:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def is_left(directory: Path) -> bool:

@@ -112,7 +112,7 @@ def test_what_runs_is_found_with_what_is_wanted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         shared_session,
         "SparkContext",
-        SimpleNamespace(_active_spark_context=session.sparkContext),
+        SimpleNamespace(_active_spark_context=session.sparkContext, _gateway=None),
     )
     builder = SimpleNamespace(getOrCreate=lambda: session)
     monkeypatch.setattr(shared_session, "SparkSession", SimpleNamespace(builder=builder))
@@ -124,5 +124,11 @@ def test_what_runs_is_found_with_what_is_wanted(monkeypatch: pytest.MonkeyPatch)
             find_running(master, conf)
         assert refused.value.code == "CQL-214"
         assert "secret" not in refused.value.render()
+    for end, found in (None, session), (9, None):
+        process = SimpleNamespace(poll=lambda end=end: end)
+        gateway = SimpleNamespace(proc=process)
+        monkeypatch.setattr(shared_session.SparkContext, "_gateway", gateway)
+        assert find_running(None, {}) is found
+    monkeypatch.setattr(shared_session.SparkContext, "_gateway", None)
     monkeypatch.setattr(shared_session.SparkContext, "_active_spark_context", None)
     assert find_running("local[1]", {"spark.b": ""}) is None
